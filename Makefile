@@ -1,0 +1,40 @@
+# Only Python >= 3.11 is assumed. `make` alone prints what there is.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench lock
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv from the lock (instant when nothing changed)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python >= 3.11 is needed, $(PYTHON) is `$(PYTHON) --version 2>&1`; try: make PYTHON=python3.12 setup" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup ## a night of a simulated fleet in about 90 s, embedded broker included
+	$(BIN)/rebalancer demo
+
+test: setup ## all tests; fetches and starts the real Kafka that they need
+	$(BIN)/python -m pytest
+
+check: setup ## what CI checks before the tests: style, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## the figures of the design into build/bench.json
+	@mkdir -p build
+	$(BIN)/python -m tests.bench --out build/bench.json
+
+lock: setup ## resolve requirements.lock anew from pyproject.toml
+	$(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \
+	  --no-emit-index-url --no-header --upgrade pyproject.toml -o requirements.lock
