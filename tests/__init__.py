@@ -1,0 +1,1 @@
+"""The tests; `pytest` from the project root runs all of them."""
