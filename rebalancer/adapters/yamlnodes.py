@@ -19,7 +19,7 @@ LARGEST = 1 << 20  # bytes: a file of this kind is written by people
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One thing wrong with a file; ``path`` is dotted as in the file, ``line`` and ``column`` count from 1."""
+    """One thing wrong with a file: ``path`` dotted as in the file, ``line`` and ``column`` from 1."""
 
     path: str
     line: int
@@ -80,7 +80,7 @@ class Sheet:
         return found
 
     def fields(self, node: yaml.Node, path: str, known: Collection[str]) -> dict[str, yaml.Node]:
-        """As :meth:`mapping`, but only these keys are known; another one is a flaw with the nearest as a hint."""
+        """As :meth:`mapping`, but any other key is a flaw, with the nearest known one as a hint."""
         found = self.mapping(node, path)
         for name in [name for name in found if name not in known]:
             self.blame(f"{path}.{name}" if path else name, f"unknown key{_hint(name, known)}")
