@@ -1,0 +1,89 @@
+"""What may come out of decoding beside the core's own stimuli and records, and the one error there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from rebalancer.core.instructions import ClearAlert, PoolMemory, PoolState, RaiseAlert, WorkloadRecord
+from rebalancer.core.loans import Loan
+from rebalancer.core.plan import Plan
+from rebalancer.core.reasons import Because
+from rebalancer.core.stimuli import FactKind, Stimulus
+from rebalancer.core.telemetry import NodeSample
+from rebalancer.wire.v1.pools import LoanUsage
+
+Stage: TypeAlias = Literal["topic", "bytes", "envelope", "shape", "meaning"]
+"""Where reading stopped: not our topic; not JSON; not our envelope; wrong fields; a word we do not know."""
+
+
+class WireError(ValueError):
+    """A record that cannot be read. ``stage`` is one of a closed set (safe as a metric's label)."""
+
+    def __init__(self, stage: Stage, reason: str) -> None:
+        super().__init__(f"{stage}: {reason}")
+        self.stage: Stage = stage
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Everything of this simulated step has been sent on this partition. ``source`` "": one sender only."""
+
+    step: int
+    now: datetime
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TermRecord:
+    """A decider began; the offset of the record, which its reader knows, is the term."""
+
+    decider: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequested:
+    """The collector is asked for a full list of one kind."""
+
+    of: FactKind
+    because: Because
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """A stimulus as it was handled, with the clock handed to the core."""
+
+    stimulus: Stimulus
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """The record of this key is gone (topics other than facts). ``name`` is the key without the cluster."""
+
+    topic: str
+    name: str
+
+
+Content: TypeAlias = (
+    Stimulus | NodeSample | PoolState | PoolMemory | Loan | WorkloadRecord | Plan | RaiseAlert | ClearAlert
+    | LoanUsage | Barrier | TermRecord | SnapshotRequested | JournalEntry | Tombstone
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A record that was read: which cluster it is about, its identity, when it happened, what it says.
+
+    ``cluster`` is "" and ``id`` "" for a tombstone without headers; ``name`` is the kind's short name.
+    """
+
+    name: str
+    cluster: str
+    id: str
+    at: datetime | None
+    content: Content
