@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import orjson
-from pydantic import TypeAdapter, ValidationError
-
+from rebalancer.adapters.translate import Received, Tombstone, WireError, read
 from rebalancer.core.facts import Control, Node, Pod
-from rebalancer.core.instructions import PoolState, RaiseAlert, WorkloadRecord
+from rebalancer.core.instructions import ClearAlert, PoolState, RaiseAlert, WorkloadRecord
 from rebalancer.core.loans import Loan
 from rebalancer.core.plan import FINAL, EvictGang, Outcome, Plan
+from rebalancer.core.stimuli import FactDeleted, FactObserved, OutcomeReported
+from rebalancer.core.units import later
 from rebalancer.wire import v1
+from rebalancer.wire.envelope import Headers
 
+NEVER = datetime.fromtimestamp(0, UTC)
 KEPT_PLANS = 20_000
 """Plans remembered, newest last: more than a fleet of a thousand nodes makes in a week."""
 TOPICS = (
@@ -43,20 +45,17 @@ class RawRecord(NamedTuple):
     """A record as it came; ``value`` None is a tombstone."""
 
     topic: str
-    key: str
+    key: bytes
     value: bytes | None
-
-
-class Changed(NamedTuple):
-    """What a record told the store: the kind's short name and the object; ``None`` if it said nothing new."""
-
-    kind: str
-    told: Any
+    headers: Headers = ()
 
 
 @dataclass(slots=True)
 class Store:
-    """The latest of everything, by identity. ``unread`` counts records by why they could not be read."""
+    """The latest of everything, by identity. ``unread`` counts records by why they could not be read.
+
+    With a ``cluster`` set, only what is about that cluster is taken in.
+    """
 
     cluster: str = ""
     loans: dict[str, Loan] = field(default_factory=dict)
@@ -71,23 +70,23 @@ class Store:
     latest: datetime | None = None
     unread: Counter[str] = field(default_factory=Counter)
 
-    def feed(self, record: RawRecord) -> Changed | None:
-        """Take in one record; with a ``cluster`` set, only what is about that cluster."""
-        if record.value is None:
-            return self._forget(record)
+    def feed(self, record: RawRecord) -> Received | None:
+        """Take in one record and say what it was; None if it could not be read or is another cluster's."""
         try:
-            body = orjson.loads(record.value)
-            name = str(body["type"]).removeprefix("io.gpu-rebalancer.").removesuffix(".v1")
-            if name not in KINDS or (self.cluster and body["cluster"] != self.cluster):
-                return None
-            told = KINDS[name].read(body["data"])
-            moment = datetime.fromisoformat(body["time"])
-        except (ValidationError, ValueError, KeyError, TypeError) as error:
-            self.unread[f"{record.topic}: {type(error).__name__}"] += 1
+            told = read(
+                record.topic, record.key, record.value, record.headers, received_at=self.latest or NEVER
+            )
+        except WireError as error:
+            self.unread[error.stage] += 1
             return None
-        self.latest = max(self.latest or moment, moment)
-        KINDS[name].take(self, told)
-        return Changed(name, told)
+        if self.cluster and told.cluster and told.cluster != self.cluster:
+            return None
+        if record.value is None:
+            self._forget(record.topic, told)
+        elif told.name in TAKERS:
+            TAKERS[told.name](self, told.content)
+            self.latest = later(self.latest, told.at)
+        return told
 
     def feed_all(self, records: Iterable[RawRecord]) -> Store:
         """Take in many; returns itself."""
@@ -95,17 +94,12 @@ class Store:
             self.feed(record)
         return self
 
-    def _forget(self, record: RawRecord) -> Changed | None:
-        held: Mapping[str, dict[str, Any]] = {
-            v1.FACT_TOPICS["node"]: self.nodes,
-            v1.FACT_TOPICS["pod"]: self.pods,
-            v1.STATE_POOL: self.pools,
-            v1.STATE_LOAN: self.loans,
-            v1.STATE_WORKLOAD: self.workloads,
-            v1.ALERT: self.alerts,
-        }
-        gone = held.get(record.topic, {}).pop(record.key, None)
-        return Changed("gone", gone) if gone is not None else None
+    def _forget(self, topic: str, told: Received) -> None:
+        gone = told.content
+        name = gone.uid if isinstance(gone, FactDeleted) else gone.name if isinstance(gone, Tombstone) else ""
+        held: dict[str, Any] = getattr(self, HELD[topic]) if topic in HELD else {}
+        held.pop(name, None)
+        held.pop(name.partition("/")[2], None)  # a tombstone without headers keeps its cluster in the name
 
     def take_plan(self, plan: Plan) -> None:
         """Remember a plan; beyond the bound the oldest is forgotten with its outcomes."""
@@ -145,38 +139,47 @@ class Store:
         ]
 
 
-class Kind(NamedTuple):
-    """How one kind of record is read, and where it goes."""
-
-    read: Callable[[Any], Any]
-    take: Callable[[Store, Any], None]
-
-
-def _reader(kind: type[Any]) -> Callable[[Any], Any]:
-    return TypeAdapter(kind).validate_python
-
-
 def _keep(where: str, key: str) -> Callable[[Store, Any], None]:
     return lambda store, told: getattr(store, where).__setitem__(getattr(told, key), told)
 
 
-def _set_control(store: Store, told: Control) -> None:
-    store.control = told
+def _fact(store: Store, observed: FactObserved) -> None:
+    match observed.fact:
+        case Node() as node:
+            store.nodes[node.uid] = node
+        case Pod() as pod:
+            store.pods[pod.uid] = pod
+        case Control() as control:
+            store.control = control
 
 
-def _clear_alert(store: Store, alert: str) -> None:
-    store.alerts.pop(alert, None)
+def _outcome(store: Store, reported: OutcomeReported) -> None:
+    store.take_outcome(reported.outcome)
 
 
-KINDS: Mapping[str, Kind] = {
-    "fact.node": Kind(_reader(Node), _keep("nodes", "uid")),
-    "fact.pod": Kind(_reader(Pod), _keep("pods", "uid")),
-    "fact.control": Kind(_reader(Control), _set_control),
-    "state.pool": Kind(_reader(PoolState), _keep("pools", "pool")),
-    "state.loan": Kind(_reader(Loan), _keep("loans", "id")),
-    "state.workload": Kind(_reader(WorkloadRecord), _keep("workloads", "workload")),
-    "decision.plan": Kind(_reader(Plan), Store.take_plan),
-    "decision.outcome": Kind(_reader(Outcome), Store.take_outcome),
-    "alert.raised": Kind(_reader(RaiseAlert), _keep("alerts", "id")),
-    "alert.cleared": Kind(lambda data: str(data["id"]), _clear_alert),
+def _clear_alert(store: Store, cleared: ClearAlert) -> None:
+    store.alerts.pop(cleared.id, None)
+
+
+TAKERS: Mapping[str, Callable[[Store, Any], None]] = {
+    "fact.node": _fact,
+    "fact.pod": _fact,
+    "fact.control": _fact,
+    "state.pool": _keep("pools", "pool"),
+    "state.loan": _keep("loans", "id"),
+    "state.workload": _keep("workloads", "workload"),
+    "decision.plan": Store.take_plan,
+    "decision.outcome": _outcome,
+    "alert.raised": _keep("alerts", "id"),
+    "alert.cleared": _clear_alert,
 }
+"""Where each kind of record goes, by its short name; kinds not named here are passed over."""
+HELD: Mapping[str, str] = {
+    v1.FACT_TOPICS["node"]: "nodes",
+    v1.FACT_TOPICS["pod"]: "pods",
+    v1.STATE_POOL: "pools",
+    v1.STATE_LOAN: "loans",
+    v1.STATE_WORKLOAD: "workloads",
+    v1.ALERT: "alerts",
+}
+"""What a tombstone on a topic takes away."""

@@ -68,6 +68,9 @@ def parse_line(line: bytes) -> RawRecord | None:
         entry: Any = orjson.loads(line)
         value = entry["value"]
         raw = value.encode() if isinstance(value, str) else None if value is None else orjson.dumps(value)
-        return RawRecord(str(entry["topic"]), str(entry["key"] or ""), raw)
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        headers = entry.get("headers") or ()
+        pairs = headers.items() if isinstance(headers, dict) else headers
+        told = [(str(name), str(text).encode()) for name, text in pairs]
+        return RawRecord(str(entry["topic"]), str(entry["key"] or "").encode(), raw, told)
+    except (ValueError, KeyError, TypeError):
         return None
