@@ -1,6 +1,6 @@
 """What every record has in common: key, value, CloudEvents headers, and the same identity again in the body.
 
-Headers follow the Kafka binding of CloudEvents 1.0 in binary mode (an attribute ``x`` is the header ``ce_x``). The
+Headers follow the Kafka binding of CloudEvents 1.0 in binary mode (attribute ``x`` is header ``ce_x``). The
 identity is repeated in the body because many sinks drop headers. Ids are hashes of what is said, so that the
 same record told twice has one id. No content is known here; that is the versions' matter.
 """
@@ -11,7 +11,7 @@ import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StrictStr
@@ -97,15 +97,23 @@ def headers(kind: str, event_id: str, cluster: str, time: str) -> list[tuple[str
     ]
 
 
-def seal(topic: str, key: str, kind: str, cluster: str, at: datetime, data: bytes | None) -> Record:
-    """The record that says ``data`` (JSON, already encoded; None: a tombstone) about ``cluster`` at ``at``."""
-    time, raw_key = isoformat(at), key.encode()
-    event_id = stable_hash(kind.encode(), cluster.encode(), raw_key, time.encode(), data or b"")
+class Said(NamedTuple):
+    """About which cluster, as of when, and what: JSON already encoded, None for a tombstone."""
+
+    cluster: str
+    at: datetime
+    data: bytes | None
+
+
+def seal(topic: str, key: str, kind: str, said: Said) -> Record:
+    """The record of type ``kind`` for a topic and key."""
+    time, cluster, data = isoformat(said.at), said.cluster, said.data
+    event_id = stable_hash(kind.encode(), cluster.encode(), key.encode(), time.encode(), data or b"")
     value = None
     if data is not None:
-        body: dict[str, Any] = {"id": event_id, "time": time, "cluster": cluster, "schema": "v1", "type": kind}
+        body = {"id": event_id, "time": time, "cluster": cluster, "schema": "v1", "type": kind}
         value = orjson.dumps({**body, "data": orjson.Fragment(data)})
-    return Record(topic, raw_key, value, headers(kind, event_id, cluster, time))
+    return Record(topic, key.encode(), value, headers(kind, event_id, cluster, time))
 
 
 def stable_hash(*parts: bytes) -> str:

@@ -1,6 +1,7 @@
 """The one place where records and the core's objects become each other; pure, fast, and total.
 
-Whatever the bytes are, reading gives what they say or a :class:`WireError`. Nothing is sent here, nothing decided.
+Whatever the bytes are, reading gives what they say or a :class:`WireError`. Nothing is sent here, nothing
+decided.
 """
 
 from rebalancer.adapters.translate.decode import cluster_of, decode, read

@@ -121,7 +121,7 @@ def read(
 
 
 def cluster_of(headers: Headers | None) -> str | None:
-    """The cluster by the headers alone, to pass over others' records without reading them; None if not told."""
+    """The cluster by the headers alone, to pass over others' records unread; None if not told."""
     return header(headers, "ce_cluster")
 
 
@@ -149,12 +149,13 @@ def _validate(kind: str, value: bytes) -> Envelope[Any]:
     try:
         return v1.READERS[kind].validate_json(value)
     except ValidationError as refused:
-        first = refused.errors(include_url=False, include_input=False, include_context=False)[0]
+        first = refused.errors(include_url=False, include_context=False)[0]
         where = [str(part) for part in first["loc"]]
         if first["type"] == "json_invalid":
             raise WireError("bytes", first["msg"]) from refused
         inside = where[:1] == ["data"] and len(where) > 1
-        raise WireError("shape" if inside else "envelope", f"{'.'.join(where)}: {first['msg']}") from refused
+        stage: say.Stage = "shape" if inside else "envelope"
+        raise WireError(stage, f"{'.'.join(where)}: {first['msg']}") from refused
 
 
 def _make(name: str, body: Envelope[Any]) -> Content:
@@ -166,13 +167,19 @@ def _make(name: str, body: Envelope[Any]) -> Content:
         raise WireError("meaning", str(refused)) from refused
 
 
-def _read_tombstone(topic: str, key: bytes | None, headers: Headers | None, received_at: datetime | None) -> Received:
+def _key_text(key: bytes | None) -> str:
+    if not key:
+        raise WireError("bytes", "a tombstone without key")
     try:
-        text = (key or b"").decode()
+        return key.decode()
     except UnicodeDecodeError as refused:
         raise WireError("bytes", "the key is not UTF-8") from refused
-    if not text:
-        raise WireError("bytes", "a tombstone without key")
+
+
+def _read_tombstone(
+    topic: str, key: bytes | None, headers: Headers | None, received_at: datetime | None
+) -> Received:
+    text = _key_text(key)
     cluster, event_id = header(headers, "ce_cluster") or "", header(headers, "ce_id") or ""
     at = _time(header(headers, "ce_time")) or received_at
     of = _FACT_OF.get(topic)

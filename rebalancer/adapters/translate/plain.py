@@ -1,16 +1,15 @@
 """JSON bytes of the core's dataclasses, in the two ways that are needed.
 
-``internal`` is the fast way: orjson's own reading of dataclasses, for objects without a because. ``public`` walks
-dataclasses itself, to add the sentence to each because and to keep numbers that JSON cannot hold readable.
+``internal`` is the fast way: orjson's own reading of dataclasses, for objects without a because. ``public``
+walks dataclasses itself, to add the sentence to each because and to keep numbers that JSON cannot hold.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
-from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -23,6 +22,8 @@ _WALK = (
     orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 )
 _DURATION = TypeAdapter(timedelta)
+_FIELDS: dict[type, tuple[str, ...]] = {}
+"""Names of a dataclass's fields, looked up once; as many entries as there are dataclasses."""
 
 
 def internal(value: Any) -> bytes:
@@ -45,9 +46,10 @@ def shallow(value: Any, *without: str) -> bytes:
     return public({name: getattr(value, name) for name in _names(type(value)) if name not in without})
 
 
-@cache
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(entry.name for entry in fields(kind))
+def _names(kind: Any) -> tuple[str, ...]:
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(entry.name for entry in fields(kind))
+    return _FIELDS[kind]
 
 
 def _other(value: Any) -> Any:
@@ -93,4 +95,3 @@ def _spelled(value: Any) -> Any:
 
 
 _NAMES: Mapping[str, str] = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-Encode = Callable[[Any], bytes]

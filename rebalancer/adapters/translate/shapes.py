@@ -1,7 +1,7 @@
 """From a validated wire model to the core's dataclass: constructors compiled once from the core's type hints.
 
-The models have judged the input already; here nothing is checked twice. What remains is to make enumerations and
-nested dataclasses. A word that the core's enumeration does not know raises ValueError.
+The models have judged the input already; here nothing is checked twice. What remains is to make enumerations
+and nested dataclasses. A word that the core's enumeration does not know raises ValueError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 @cache
 def constructor(kind: type) -> Callable[..., Any]:
-    """A function (model, **given) -> instance of the dataclass ``kind``; ``given`` are fields the model has not."""
+    """A function (model, **given) -> instance of ``kind``; ``given`` are fields that the model has not."""
     hints = get_type_hints(kind)
     names = tuple(entry.name for entry in fields(kind))
     nested = [(name, convert) for name in names if (convert := _field(kind, name, hints[name])) is not None]

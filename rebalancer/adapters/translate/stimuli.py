@@ -1,6 +1,6 @@
 """Exact round trip of every stimulus, for the journal: what was handled can be handled again, bit for bit.
 
-These bytes are our own and were the core's objects before; they are decoded straight into the core's dataclasses.
+These bytes are our own and were the core's objects before, so they are decoded straight into its dataclasses.
 A fact carries its kind beside it (``of``), because facts have no tag of their own.
 """
 
@@ -77,6 +77,8 @@ def decode_stimulus(plain: Any) -> Stimulus:
             return cast("Stimulus", _tagged().validate_python(plain))
         if plain.get("of") not in _FACTS:
             raise WireError("shape", f"unknown kind of fact {plain.get('of')!r}")
-        return FactObserved(_fact(plain["of"]).validate_python(plain.get("fact")), _AT.validate_python(plain.get("at")))
+        return FactObserved(
+            _fact(plain["of"]).validate_python(plain.get("fact")), _AT.validate_python(plain.get("at"))
+        )
     except ValidationError as refused:
         raise WireError("shape", str(refused.errors(include_url=False, include_input=False)[:3])) from refused

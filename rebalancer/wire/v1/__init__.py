@@ -1,13 +1,13 @@
 """Version 1 of the contract: every kind of record, on which topic it lies, and its model.
 
-A new kind of record is one model and one row here; a new topic also a row in ``topics/topics.yaml``. Fields are
-only ever added, each with a default. Nothing is translated here.
+A new kind of record is one model and one row here; a new topic also a row in ``topics/topics.yaml``. Fields
+are only ever added, each with a default. Nothing is translated here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import TypeAdapter, create_model
 
@@ -42,7 +42,7 @@ LOCKSTEP = (*FACT_TOPICS.values(), CONTROL, SAMPLE_DEVICE, SAMPLE_DEMAND, STATE_
 
 
 class Kind(NamedTuple):
-    """One kind of record: its short name (golden files, examples), the topics it may lie on, and its content."""
+    """One kind of record: its short name, the topics it may lie on, and its content."""
 
     name: str
     topics: tuple[str, ...]
@@ -90,11 +90,11 @@ def kinds_on(topic: str) -> tuple[Kind, ...]:
 
 def _record_model(kind: Kind) -> type[Envelope[Any]]:
     name = "".join(word.capitalize() for word in kind.name.split(".")) + "Record"
+    fields: dict[str, Any] = {"type": (Literal[kind.type], ...)}
     base = Envelope[kind.model]  # type: ignore[name-defined]  # the content's model is known at run time only
-    made: type[Envelope[Any]] = create_model(
-        name, __base__=base, __doc__=kind.model.__doc__, type=(Literal[kind.type], ...)
+    return cast(
+        "type[Envelope[Any]]", create_model(name, __base__=base, __doc__=kind.model.__doc__, **fields)
     )
-    return made
 
 
 RECORD_MODELS: Mapping[str, type[Envelope[Any]]] = {kind.name: _record_model(kind) for kind in KINDS}

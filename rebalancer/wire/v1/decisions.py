@@ -1,7 +1,7 @@
-"""What was decided and what became of it: plans with their because, outcomes, loans, workload records, alerts.
+"""What was decided and what became of it: plans, outcomes, loans, workload records, alerts.
 
-``reason``, ``method``, ``result``, ``phase`` and ``severity`` are text and not enumerations, because values are added
-over time: a reader treats one that it does not know as "other".
+``reason``, ``method``, ``result``, ``phase`` and ``severity`` are text, not enumerations, because values are
+added over time: a reader treats one that it does not know as "other".
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Cluster objects as digests: what the fact topics hold, one model a kind.
 
-Only what decisions need; no managed fields, no large annotations. What could not be read is null or ``unknown``.
+Only what decisions need; no managed fields, no large annotations. What could not be read is null or
+``unknown``.
 """
 
 from __future__ import annotations
