@@ -1,82 +1,64 @@
 """One server for all the test processes of a run (pytest-xdist).
 
-Who comes first starts it, who leaves last stops it; the processes agree through a small file beside a lock.
-Without xdist there is one process, and the same code.
+Who comes first starts it, and stops it when the others have left; they agree through a small folder beside a
+lock, which has a file named after each process that uses the server. Without xdist there is one process, and
+the same code.
 """
 
-import json
 import os
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypedDict
 
 from tests.servers.addresses import Addresses
 from tests.servers.artifacts import file_lock
-from tests.servers.kafka import STOP_WITHIN, KafkaServer
+from tests.servers.kafka import KafkaServer
 
-
-class Note(TypedDict):
-    """What the processes tell each other; `addresses` is `Addresses.to_json()`."""
-
-    users: int
-    pid: int
-    addresses: str
+OTHERS_LEAVE_WITHIN = 1800.0  # seconds: what the slowest worker may still have to do when the owner is done
 
 
 @contextmanager
 def shared_kafka(folder: Path) -> Iterator[Addresses]:
     """Addresses of the run's broker, which lives in `folder`; started here if nobody else has."""
-    folder.mkdir(parents=True, exist_ok=True)
-    note, lock = folder / "kafka.json", folder / "kafka.lock"
+    users = folder / "users"
+    users.mkdir(parents=True, exist_ok=True)
     mine: KafkaServer | None = None
-    with file_lock(lock):
+    with file_lock(folder / "lock"):
+        note = folder / "kafka.json"
         if not note.exists():
             mine = KafkaServer(folder / f"kafka-{os.getpid()}").start()
-            _write(note, Note(users=0, pid=mine.pid or 0, addresses=mine.addresses.to_json()))
-        told = _change_users(note, by=+1)
+            note.write_text(mine.addresses.to_json())
+        me = users / str(os.getpid())
+        me.touch()
     try:
-        yield Addresses.from_json(told["addresses"])
+        yield Addresses.from_json(note.read_text())
     finally:
-        with file_lock(lock):
-            _leave(note, mine)
+        me.unlink()
+        if mine:
+            _stop_after_others(mine, folder)
 
 
-def _leave(note: Path, mine: KafkaServer | None) -> None:
-    told = _change_users(note, by=-1)
-    if told["users"]:
-        return
-    note.unlink()
-    if mine:
+def _stop_after_others(mine: KafkaServer, folder: Path) -> None:
+    deadline = time.monotonic() + OTHERS_LEAVE_WITHIN
+    while not _stopped_if_unused(mine, folder, at_any_rate=time.monotonic() > deadline):
+        time.sleep(0.1)
+
+
+def _stopped_if_unused(mine: KafkaServer, folder: Path, *, at_any_rate: bool) -> bool:
+    with file_lock(folder / "lock"):  # whoever comes after this starts a server of its own
+        used = any(_lives(int(one.name)) for one in (folder / "users").iterdir())
+        if used and not at_any_rate:
+            return False
+        (folder / "kafka.json").unlink()
         mine.stop()
-    else:
-        _end(told["pid"])
+        return True
 
 
-def _end(pid: int) -> None:
-    """Ask another process's child to end, and wait until it has: as a zombie it has."""
-    os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_WITHIN
-    while time.monotonic() < deadline and _runs(pid):
-        time.sleep(0.05)
-
-
-def _runs(pid: int) -> bool:
+def _lives(pid: int) -> bool:
+    """Say whether a process is there and no zombie: a worker that crashed never took its file away."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
     return state != "Z"
-
-
-def _change_users(note: Path, by: int) -> Note:
-    told: Note = json.loads(note.read_text())
-    told["users"] += by
-    _write(note, told)
-    return told
-
-
-def _write(note: Path, told: Note) -> None:
-    note.write_text(json.dumps(told))
