@@ -69,10 +69,11 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """The picture after a step. ``decisions`` are those made in this step, oldest first."""
+    """The picture after a step (1..steps) of a day that ``started`` then. ``decisions``: this step's, in order."""
 
     step: int
     steps: int
+    started: datetime
     moment: datetime
     pools: tuple[PoolState, ...]
     nodes: tuple[NodeSquare, ...]
