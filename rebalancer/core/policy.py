@@ -13,6 +13,7 @@ from datetime import timedelta
 from rebalancer.core.facts import Taint
 from rebalancer.core.units import Mode, OwnerClass, PoolName
 from rebalancer.core.windows import Window
+from rebalancer.core.windows import problems as window_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,11 @@ def _pool_problems(path: str, pool: PoolPolicy, policy: Policy) -> list[Problem]
         (OwnerClass.INFERENCE not in pool.lends_to, "lends_to", "lending to inference is not supported"),
         (not pool.lends_to or pool.owner is OwnerClass.INFERENCE, "lends_to", "only inference pools lend"),
     )
-    return [Problem(f"{path}.{key}", message) for holds, key, message in checks if not holds]
+    return [Problem(f"{path}.{key}", message) for holds, key, message in checks if not holds] + [
+        Problem(f"{path}.windows[{index}]", message)
+        for index, window in enumerate(pool.windows)
+        for message in window_problems(window)
+    ]
 
 
 def _number_problems(policy: Policy) -> list[Problem]:
