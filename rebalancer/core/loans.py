@@ -55,7 +55,10 @@ TRANSITIONS: Mapping[tuple[LoanPhase, LoanEvent], LoanPhase] = {
     (LoanPhase.RECALLING, LoanEvent.MARK_MISSING): LoanPhase.LOST,
     (LoanPhase.RECALLING, LoanEvent.NODE_DELETED): LoanPhase.NODE_GONE,
     (LoanPhase.LOST, LoanEvent.MARK_FOUND): LoanPhase.ON_LOAN,
+    (LoanPhase.LOST, LoanEvent.RESTORED): LoanPhase.RETURNED,
+    (LoanPhase.LOST, LoanEvent.NODE_DELETED): LoanPhase.NODE_GONE,
     (LoanPhase.UNDONE, LoanEvent.MARK_FOUND): LoanPhase.ON_LOAN,
+    (LoanPhase.RETURNED, LoanEvent.MARK_FOUND): LoanPhase.ON_LOAN,
 }
 OPEN_PHASES = frozenset({LoanPhase.OPENING, LoanPhase.ON_LOAN, LoanPhase.RECALLING})
 

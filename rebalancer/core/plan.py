@@ -138,6 +138,10 @@ class Plan:
         """The same plan under a decider's term."""
         return replace(self, term=term)
 
+    def approved(self, term: int) -> Plan:
+        """The same plan once a person approved it."""
+        return replace(self, awaits_approval=False, term=term)
+
 
 class Result(StrEnum):
     """How a step stands or ended."""

@@ -1,0 +1,285 @@
+"""How each stimulus changes the state: one small handler a kind, at a cost that does not grow with the fleet.
+
+Handlers answer with the pools that deserve a new look (None: all of them) and the instructions that follow at
+once. They decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from rebalancer.core import ledger
+from rebalancer.core.demand import Homes, PoolWatch
+from rebalancer.core.facts import Node, Pod
+from rebalancer.core.headroom import Headroom
+from rebalancer.core.instructions import AskSnapshot, Instruction, PublishPlan
+from rebalancer.core.inventory import kind_of
+from rebalancer.core.plan import FINAL, Method
+from rebalancer.core.reasons import Because, Reason
+from rebalancer.core.state import RETURNS_KEPT, State
+from rebalancer.core.stimuli import (
+    Approved,
+    DemandReported,
+    FactDeleted,
+    FactObserved,
+    HeartbeatHeard,
+    OutcomeReported,
+    PolicyAdopted,
+    PolicyRefused,
+    RecallRequested,
+    Restored,
+    SnapshotBegan,
+    SnapshotEnded,
+    Stimulus,
+    StreamLagged,
+    TermBegan,
+    VerdictGiven,
+)
+from rebalancer.core.units import Mode, OwnerClass, PoolName
+
+Touched = Iterable[PoolName] | None
+Effect = tuple[Touched, list[Instruction]]
+
+
+def apply(state: State, stimulus: Stimulus, homes: Homes, now: datetime) -> Effect:
+    """Change the state by one stimulus."""
+    if isinstance(stimulus, FactObserved):
+        return _observed(state, stimulus, homes)
+    return _HANDLERS[type(stimulus)](state, stimulus, now)
+
+
+def sync_pools(state: State) -> None:
+    """Make sure every pool of the policy is watched; pools that left the policy are forgotten."""
+    for name in state.policy.pools:
+        if name not in state.watches:
+            state.watches[name] = PoolWatch(state.policy, state.inventory.totals(name).owned)
+    for name in [name for name in state.watches if name not in state.policy.pools]:
+        del state.watches[name]
+
+
+# -- facts ---------------------------------------------------------------------------------------------------
+
+
+def _observed(state: State, stimulus: FactObserved, homes: Homes) -> Effect:
+    fact = stimulus.fact
+    state.seen(kind_of(fact), fact.uid)
+    before = state.inventory.pods.get(fact.uid) if isinstance(fact, Pod) else None
+    if not state.inventory.observe(fact, stimulus.at):
+        return (), []
+    if isinstance(fact, Pod):
+        return _pools_of(state, fact, before, homes), []
+    if isinstance(fact, Node):
+        records = ledger.node_seen(state, fact, stimulus.at)
+        _count(state, fact)
+        watch = state.watches.get(fact.pool)
+        if watch is not None:
+            watch.headroom.capacity = state.inventory.totals(fact.pool).owned
+        return (fact.pool,), records
+    return None, []
+
+
+def _pools_of(state: State, pod: Pod, before: Pod | None, homes: Homes) -> set[PoolName]:
+    pools: set[PoolName] = set()
+    for version in (pod, before):
+        if version is None:
+            continue
+        node = state.inventory.node_named(version.node) if version.node else None
+        if node is not None:
+            pools.add(node.pool)
+        elif version.owner is OwnerClass.INFERENCE:
+            home = homes.of(version, state.inventory, state.policy)
+            pools |= {home} if home is not None else set()
+        elif version.pending:
+            pools |= {name for name, pool in state.policy.pools.items() if version.owner in pool.lends_to}
+    return pools
+
+
+def _count(state: State, node: Node) -> None:
+    """Let the node's verdict count towards its owner's measured demand while it is at home."""
+    watch = state.watches.get(node.pool)
+    if watch is not None:
+        home = node.loan is None and node.uid not in state.loan_of
+        watch.count(node.uid, state.verdicts.get(node.uid) if home else None)
+
+
+def _deleted(state: State, stimulus: FactDeleted, now: datetime) -> Effect:
+    del now
+    fact = state.inventory.delete(stimulus.of, stimulus.uid)
+    return _gone(state, fact, stimulus.at)
+
+
+def _gone(state: State, fact: object, at: datetime) -> Effect:
+    if isinstance(fact, Node):
+        watch = state.watches.get(fact.pool)
+        if watch is not None:
+            watch.count(fact.uid, None)
+            watch.headroom.capacity = state.inventory.totals(fact.pool).owned
+        return (fact.pool,), ledger.node_gone(state, fact.uid, at)
+    if isinstance(fact, Pod):
+        node = state.inventory.node_named(fact.node) if fact.node else None
+        return ((node.pool,) if node is not None else None), []
+    return (None if fact is not None else ()), []
+
+
+def _snapshot_began(state: State, stimulus: SnapshotBegan, now: datetime) -> Effect:
+    del now
+    state.snapshots[stimulus.of] = (stimulus.snapshot, {})
+    return (), []
+
+
+def _snapshot_ended(state: State, stimulus: SnapshotEnded, now: datetime) -> Effect:
+    del now
+    snapshot, seen = state.snapshots.pop(stimulus.of, ("", {}))
+    if snapshot != stimulus.snapshot or len(seen) < stimulus.count:
+        why = Because(Reason.CATCHING_UP, {"lag_seconds": state.lag_seconds})
+        return (), [AskSnapshot(stimulus.of, why)]
+    records: list[Instruction] = []
+    for uid in [uid for uid in state.inventory.uids(stimulus.of) if uid not in seen]:
+        records += _gone(state, state.inventory.delete(stimulus.of, uid), stimulus.at)[1]
+    state.synced[stimulus.of] = True
+    return None, records
+
+
+# -- telemetry and demand ------------------------------------------------------------------------------------
+
+
+def _verdict(state: State, stimulus: VerdictGiven, now: datetime) -> Effect:
+    del now
+    verdict = stimulus.verdict
+    before = state.verdicts.get(verdict.node)
+    if before is not None and verdict.at < before.at:
+        return (), []
+    state.verdicts[verdict.node] = verdict
+    heard = state.heartbeats.get(verdict.partition)
+    state.heartbeats[verdict.partition] = max(heard, verdict.at) if heard is not None else verdict.at
+    node = state.inventory.nodes.get(verdict.node)
+    if node is None:
+        return (), []
+    _count(state, node)
+    return (node.pool,), []
+
+
+def _heartbeat(state: State, stimulus: HeartbeatHeard, now: datetime) -> Effect:
+    del now
+    for partition in stimulus.heartbeat.partitions:
+        heard = state.heartbeats.get(partition)
+        state.heartbeats[partition] = max(heard, stimulus.heartbeat.at) if heard is not None else stimulus.heartbeat.at
+    return (), []
+
+
+def _demand(state: State, stimulus: DemandReported, now: datetime) -> Effect:
+    del now
+    watch = state.watches.get(stimulus.demand.pool)
+    if watch is None or (watch.told is not None and watch.told.at > stimulus.demand.at):
+        return (), []
+    watch.told = stimulus.demand
+    return (stimulus.demand.pool,), []
+
+
+# -- decisions coming back -----------------------------------------------------------------------------------
+
+
+def _outcome(state: State, stimulus: OutcomeReported, now: datetime) -> Effect:
+    del now
+    records = ledger.outcome(state, stimulus.outcome)
+    for uid in {stimulus.outcome.target}:
+        node = state.inventory.nodes.get(uid)
+        if node is not None:
+            _count(state, node)
+    return (stimulus.outcome.pool,), records
+
+
+def _approved(state: State, stimulus: Approved, now: datetime) -> Effect:
+    del now
+    open_plan = state.plans.get(stimulus.plan)
+    if open_plan is None or not open_plan.plan.awaits_approval:
+        return (), []
+    open_plan.plan = open_plan.plan.approved(state.term)
+    return (open_plan.plan.pool,), [PublishPlan(open_plan.plan)]
+
+
+def _recall(state: State, stimulus: RecallRequested, now: datetime) -> Effect:
+    del now
+    because = Because(Reason.OPERATOR_RECALL, {"by": stimulus.by, "target": stimulus.target or "all"})
+    for loan in state.open_loans():
+        if stimulus.scope == "all" or stimulus.target in (loan.lender, loan.node_name, loan.node):
+            state.recalls[loan.node] = because
+    return None, []
+
+
+# -- policy, terms, restoration ------------------------------------------------------------------------------
+
+
+def _policy(state: State, stimulus: PolicyAdopted, now: datetime) -> Effect:
+    del now
+    state.policy = stimulus.policy
+    state.refused_policy = ""
+    sync_pools(state)
+    return None, []
+
+
+def _policy_refused(state: State, stimulus: PolicyRefused, now: datetime) -> Effect:
+    del now
+    state.refused_policy = stimulus.why
+    return None, []
+
+
+def _term(state: State, stimulus: TermBegan, now: datetime) -> Effect:
+    del now
+    state.term = max(state.term, stimulus.term)
+    return None, []
+
+
+def _lag(state: State, stimulus: StreamLagged, now: datetime) -> Effect:
+    del now
+    changed = state.behind != stimulus.behind
+    state.behind, state.lag_seconds = stimulus.behind, stimulus.lag_seconds
+    return (None if changed else ()), []
+
+
+def _restored(state: State, stimulus: Restored, now: datetime) -> Effect:
+    """Rebuild memory: ledger, records, forecasts, then open plans with what came back of them."""
+    for loan in stimulus.loans:
+        ledger.keep(state, loan)
+    for record in stimulus.workloads:
+        state.workloads[record.workload] = record
+        for moment in record.evictions:
+            state.namespace_evictions.setdefault(record.namespace, deque(maxlen=10_000)).append(moment)
+    for memory in stimulus.pools:
+        if memory.pool in state.watches:
+            state.watches[memory.pool].headroom = Headroom.from_memory(memory, state.watches[memory.pool].headroom)
+            state.returns[memory.pool] = deque(memory.returns, maxlen=RETURNS_KEPT)
+    cancelled = {plan.cancels for plan in stimulus.plans if plan.method is Method.CANCEL}
+    for plan in stimulus.plans:
+        if plan.mode is Mode.ACT and plan.method is not Method.CANCEL and now <= plan.valid_until:
+            ledger.adopt(state, plan, now)
+            state.plans[plan.id].called_off = plan.id in cancelled
+    records = [record for told in stimulus.outcomes for record in ledger.outcome(state, told)]
+    for told in stimulus.outcomes:
+        if told.kind == "evict" and told.result in FINAL:
+            state.blocked_gangs.pop(told.target, None)
+    if stimulus.synced:
+        state.synced.update({"node": True, "pod": True})
+    return None, records
+
+
+Handler = Callable[[State, Any, datetime], Effect]
+_HANDLERS: dict[type, Handler] = {
+    FactDeleted: _deleted,
+    SnapshotBegan: _snapshot_began,
+    SnapshotEnded: _snapshot_ended,
+    VerdictGiven: _verdict,
+    HeartbeatHeard: _heartbeat,
+    DemandReported: _demand,
+    OutcomeReported: _outcome,
+    PolicyAdopted: _policy,
+    PolicyRefused: _policy_refused,
+    Approved: _approved,
+    RecallRequested: _recall,
+    Restored: _restored,
+    TermBegan: _term,
+    StreamLagged: _lag,
+}

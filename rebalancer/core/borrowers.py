@@ -1,0 +1,142 @@
+"""Who may borrow: whole waiting gangs that may run on a node and could be taken back from it.
+
+Being refused here costs a gang a loan, never its place in the scheduler's queue. Every refusal has a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from rebalancer.core.budgets import never_evictable
+from rebalancer.core.facts import Node, Pod, Taint
+from rebalancer.core.fit import selects, tolerates, untolerated
+from rebalancer.core.reasons import Because, Reason
+from rebalancer.core.state import State
+from rebalancer.core.units import ON_LOAN, GangId, OwnerClass, seconds
+
+MODEL_KEYS = ("gpu-model", "accelerator", "nvidia.com/gpu.product")
+NETWORK_KEYS = ("network",)
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Borrower:
+    """A gang that waits as a whole."""
+
+    gang: GangId
+    pods: tuple[Pod, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that all of it needs."""
+        return sum(pod.gpus or 0 for pod in self.pods)
+
+
+def waiting_gangs(state: State, classes: Iterable[OwnerClass]) -> list[Borrower]:
+    """Gangs all of whose members wait, highest priority and oldest first."""
+    gangs: dict[GangId, None] = {}
+    for cls in classes:
+        for uid in state.inventory.pending[cls]:
+            gangs[state.inventory.pods[uid].gang] = None
+    found = [whole for gang in gangs if (whole := _whole(state, gang)) is not None]
+    return sorted(found, key=lambda item: (-item.pods[0].priority, item.pods[0].created_at, item.gang))
+
+
+def _whole(state: State, gang: GangId) -> Borrower | None:
+    pods = [pod for pod in state.inventory.gang_pods(gang) if not pod.terminal]
+    spec = state.inventory.specs.get(gang)
+    wanted = max(pods[0].gang_min, spec.min_member if spec else 0, 1) if pods else 1
+    if len(pods) < wanted or not all(pod.pending for pod in pods):
+        return None
+    return Borrower(gang, tuple(pods))
+
+
+def on_loan_taint(borrower: OwnerClass) -> Taint:
+    """The taint that takes the owner taint's place on a lent node."""
+    return Taint(ON_LOAN, borrower.value)
+
+
+def refused(state: State, who: Borrower, now: datetime) -> Because | None:
+    """Why a gang may borrow nothing at present, whatever the node; None if it may."""
+    first = who.pods[0]
+    policy = state.policy.borrowing
+    if who.gang in state.busy_gangs:
+        return Because(Reason.IN_TRANSIT, {"node": who.gang})
+    for pod in who.pods:
+        why = _unfit(state, who.gang, pod)
+        if why is not None:
+            return why
+    leave = max(pod.grace_seconds + pod.notice_seconds for pod in who.pods)
+    if leave > seconds(policy.lead_time) or max(pod.grace_seconds for pod in who.pods) > seconds(policy.max_grace):
+        numbers = {"gang": who.gang, "needed_seconds": leave, "lead_seconds": seconds(policy.lead_time)}
+        return Because(Reason.GRACE_TOO_LONG, numbers)
+    never = never_evictable(state.inventory, who.gang, who.pods)
+    if never is not None:
+        return Because(Reason.BORROWER_NOT_EVICTABLE, {"gang": who.gang, "why": never.reason.value, **never.numbers})
+    return _cooling(state, first, now)
+
+
+def _unfit(state: State, gang: GangId, pod: Pod) -> Because | None:
+    name = f"{pod.namespace}/{pod.name}"
+    space = state.inventory.namespaces.get(pod.namespace)
+    if pod.gpus is None:
+        return Because(Reason.GPU_COUNT_UNKNOWN, {"pod": name})
+    if not pod.reclaimable:
+        return Because(Reason.NOT_RECLAIMABLE, {"gang": gang})
+    if pod.protected:
+        return Because(Reason.PROTECTED, {"target": name, "why": pod.protected[0]})
+    if pod.opted_out or (space is not None and space.opted_out) or pod.namespace in state.policy.protected_namespaces:
+        return Because(Reason.OPTED_OUT, {"target": name})
+    if not tolerates(pod.tolerations, on_loan_taint(pod.owner)):
+        return Because(Reason.NOT_TOLERATED, {"gang": gang})
+    return None
+
+
+def _cooling(state: State, pod: Pod, now: datetime) -> Because | None:
+    record = state.workloads.get(pod.workload)
+    if record is not None and record.protected_until is not None and record.protected_until > now:
+        recent = [moment for moment in record.evictions if now - moment < DAY]
+        until = record.protected_until.isoformat(timespec="minutes")
+        numbers = {"workload": record.workload, "preemptions": len(recent), "until": until}
+        return Because(Reason.PREEMPTED_TOO_OFTEN, numbers)
+    if record is not None and record.cooldown_until is not None and record.cooldown_until > now:
+        until = record.cooldown_until.isoformat(timespec="minutes")
+        return Because(Reason.COOLDOWN, {"workload": record.workload, "until": until})
+    today = [moment for moment in state.namespace_evictions.get(pod.namespace, ()) if now - moment < DAY]
+    if len(today) >= state.policy.borrowing.namespace_preemptions_per_day:
+        return Because(Reason.NAMESPACE_CAP, {"namespace": pod.namespace, "preemptions": len(today)})
+    return None
+
+
+def mismatch(who: Borrower, node: Node, taints: Sequence[Taint]) -> Because | None:
+    """Why no member of the gang may run on this node once it is lent, or None. Certainty beats utilisation."""
+    for pod in who.pods:
+        if not selects(pod.node_terms, node.labels):
+            return _which_term(who.gang, pod, node)
+        if untolerated(pod, taints) is not None:
+            return Because(Reason.NOT_TOLERATED, {"gang": who.gang})
+        if node.model in ("", "unknown") or not _declares(pod, node):
+            return Because(Reason.MODEL_MISMATCH, {"gang": who.gang, "model": node.model})
+    return None
+
+
+def _keyed(pod: Pod, keys: tuple[str, ...]) -> bool:
+    return bool(pod.node_terms) and all(any(item.key in keys for item in term) for term in pod.node_terms)
+
+
+def _declares(pod: Pod, node: Node) -> bool:
+    """The pod's affinity names the node's model: without a declaration there is no overflow (F52)."""
+    return _keyed(pod, MODEL_KEYS) and selects(pod.node_terms, node.labels)
+
+
+def _which_term(gang: GangId, pod: Pod, node: Node) -> Because:
+    for keys, reason, name, value in (
+        (MODEL_KEYS, Reason.MODEL_MISMATCH, "model", node.model),
+        (NETWORK_KEYS, Reason.NETWORK_MISMATCH, "network", node.network),
+    ):
+        reduced = tuple(tuple(item for item in term if item.key in keys) for term in pod.node_terms)
+        if not selects(reduced, node.labels):
+            return Because(reason, {"gang": gang, name: value})
+    return Because(Reason.SELECTOR_MISMATCH, {"gang": gang})

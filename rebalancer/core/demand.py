@@ -1,0 +1,158 @@
+"""What an inference pool wants, from three sources, and what stands ready for it.
+
+Demand in GPUs is the largest of (a) what its running and pending pods request, (b) measured utilisation over the
+target utilisation, capped at held + headroom, and (c) what the demand topic says. (b) rises before an
+autoscaler reacts; where telemetry is unknown it is a lower bound of the nodes that are known, and no bound at all
+when none is. Nothing here decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from rebalancer.core.facts import Pod, Selector
+from rebalancer.core.fit import selects
+from rebalancer.core.headroom import Headroom, RollingMin
+from rebalancer.core.inventory import Inventory, usable
+from rebalancer.core.occupancy import Rolling
+from rebalancer.core.policy import Policy
+from rebalancer.core.reasons import Because
+from rebalancer.core.telemetry import DemandSample, Verdict
+from rebalancer.core.units import Activity, NodeUid, OwnerClass, PoolName
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A pool's demand in GPUs and where it comes from. ``blind``: no utilisation is known at all."""
+
+    requested: float
+    measured: float
+    told: float
+    pending: int
+    held: int
+    headroom: float
+    blind: bool
+
+    @property
+    def gpus(self) -> float:
+        """The largest of the three sources."""
+        return max(self.requested, min(self.measured, self.held + self.headroom), self.told)
+
+
+@dataclass(slots=True)
+class Measured:
+    """Utilisation of the known home nodes that came from one sample partition."""
+
+    total: float = 0.0
+    nodes: int = 0
+
+
+class PoolWatch:
+    """What is remembered about one pool between two looks at it."""
+
+    def __init__(self, policy: Policy, capacity: int) -> None:
+        """Begin without history; ``capacity`` in GPUs scales the prior headroom."""
+        signals = policy.signals
+        self.headroom = Headroom(signals.bucket, signals.history, signals.headroom_prior_share, capacity)
+        self.spare = RollingMin(policy.activities.dwell)
+        self.occupancy = Rolling()
+        self.told: DemandSample | None = None
+        self.measured: dict[int, Measured] = {}
+        self.counted: dict[NodeUid, tuple[int, float]] = {}
+        self.rising_since: datetime | None = None
+        self.rising_samples = 0
+        self.rising_at = EPOCH
+        self.last_look: datetime | None = None
+        self.last_published: datetime | None = None
+        self.last_forecast: datetime | None = None
+        self.accounted: datetime | None = None
+        self.idle_hours: dict[str, float] = {}
+        self.idle_day: str = ""
+        self.refusal: Because | None = None
+        self.borrower: Because | None = None
+        self.shadow_lent = 0.0
+        self.shadow_missed = 0.0
+
+    def count(self, node: NodeUid, verdict: Verdict | None) -> None:
+        """Let a home node's verdict take part in the measured sum; None or unknown takes it out."""
+        before = self.counted.pop(node, None)
+        if before is not None:
+            partition, value = before
+            self.measured[partition].total -= value
+            self.measured[partition].nodes -= 1
+        if verdict is None or verdict.activity is Activity.UNKNOWN or verdict.utilisation is None:
+            return
+        entry = self.measured.setdefault(verdict.partition, Measured())
+        entry.total += verdict.utilisation
+        entry.nodes += 1
+        self.counted[node] = (verdict.partition, verdict.utilisation)
+
+
+@dataclass(slots=True)
+class Homes:
+    """Which inference pools a waiting pod could call home, remembered per placement terms."""
+
+    version: int = -1
+    known: dict[tuple[Selector, ...], tuple[PoolName, ...]] = field(default_factory=dict)
+
+    def of(self, pod: Pod, inventory: Inventory, policy: Policy) -> PoolName | None:
+        """The first inference pool, by name, with a node that the pod's terms accept; None if there is none."""
+        if self.version != inventory.labels_version:
+            self.known.clear()
+            self.version = inventory.labels_version
+        pools = self.known.get(pod.node_terms)
+        if pools is None:
+            pools = self.known[pod.node_terms] = self._search(pod, inventory, policy)
+        return pools[0] if pools else None
+
+    @staticmethod
+    def _search(pod: Pod, inventory: Inventory, policy: Policy) -> tuple[PoolName, ...]:
+        names = sorted(name for name, pool in policy.pools.items() if pool.owner is OwnerClass.INFERENCE)
+        return tuple(
+            name
+            for name in names
+            if any(selects(pod.node_terms, inventory.nodes[uid].labels) for uid in inventory.members.get(name, ()))
+        )
+
+
+def waiting(inventory: Inventory, homes: Homes, policy: Policy) -> dict[PoolName, list[Pod]]:
+    """Pending inference pods by the pool they belong to, oldest first."""
+    found: dict[PoolName, list[Pod]] = {}
+    for uid in inventory.pending[OwnerClass.INFERENCE]:
+        pod = inventory.pods[uid]
+        pool = homes.of(pod, inventory, policy)
+        if pool is not None:
+            found.setdefault(pool, []).append(pod)
+    for pods in found.values():
+        pods.sort(key=lambda pod: (pod.created_at, pod.name, pod.uid))
+    return found
+
+
+def measured_gpus(watch: PoolWatch, heartbeats: dict[int, datetime], now: datetime, freshness: timedelta) -> float | None:
+    """Sum of utilisation over fresh partitions, in GPUs; None when nothing is known."""
+    fresh = [
+        entry.total
+        for partition, entry in sorted(watch.measured.items())
+        if entry.nodes > 0 and now - heartbeats.get(partition, now - 2 * freshness) <= freshness
+    ]
+    return sum(fresh) if fresh else None
+
+
+def told_gpus(watch: PoolWatch, now: datetime, freshness: timedelta) -> float:
+    """What the demand topic said last, 0 when it is silent or stale."""
+    if watch.told is None or now - watch.told.at > freshness:
+        return 0.0
+    return watch.told.gpus
+
+
+def ready_gpus(inventory: Inventory, pool: PoolName, taken: set[NodeUid]) -> int:
+    """GPUs of usable nodes at home; ``taken`` are nodes that are changing hands."""
+    ready = inventory.totals(pool).usable
+    for uid in taken:
+        node = inventory.nodes.get(uid)
+        if node is not None and node.pool == pool and node.loan is None and usable(node):
+            ready -= node.gpus
+    return ready

@@ -1,0 +1,193 @@
+"""The engine: stimuli in, instructions out. :meth:`Engine.handle` is the only mutator.
+
+Facts, verdicts and outcomes are applied at once, at a cost that does not grow with the fleet; plans are made when
+time passes, for the pools that something happened to. Methods run in priority order: protect, reclaim, return,
+lend. The engine never reads a clock, never does I/O and never forgets why.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from rebalancer.core import applying, demand, ledger, picture
+from rebalancer.core.checks import check
+from rebalancer.core.instructions import (
+    ClearAlert,
+    Instruction,
+    PublishPlan,
+    RaiseAlert,
+    RecordForecast,
+    RecordPool,
+)
+from rebalancer.core.look import Look, look
+from rebalancer.core.methods import lend, protect, reclaim, return_
+from rebalancer.core.plan import LendNode, Method, Plan, stable_id
+from rebalancer.core.policy import Policy
+from rebalancer.core.state import Draft, State
+from rebalancer.core.stimuli import Stimulus, TimePassed
+from rebalancer.core.story import Entry, keys_of, told
+from rebalancer.core.units import Mode, PoolName
+
+MethodOf = Callable[[State, Look, datetime], Iterator[Draft]]
+METHODS: tuple[MethodOf, ...] = (reclaim.propose, return_.propose, lend.propose)
+RETURN_ONLY: tuple[MethodOf, ...] = (return_.propose,)
+"""What is left while Kafka is silent: protect and return."""
+LOOK_EVERY = timedelta(seconds=1)
+PICTURE_EVERY = timedelta(seconds=60)
+FORECAST_EVERY = timedelta(minutes=10)
+STORY_KEPT = 20_000
+
+
+class Engine:
+    """One engine decides for one cluster."""
+
+    def __init__(self, cluster: str, policy: Policy, *, methods: Sequence[MethodOf] = METHODS) -> None:
+        """Begin with an empty picture; nothing is planned before the term and a complete picture are known."""
+        self.state = State(cluster, policy)
+        self.methods = tuple(methods)
+        self._homes = demand.Homes()
+        self._dirty: dict[PoolName, None] = {}
+        self._all_dirty = True
+        self._story: deque[Entry] = deque(maxlen=STORY_KEPT)
+        applying.sync_pools(self.state)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something happened since plans were last made."""
+        return self._all_dirty or bool(self._dirty)
+
+    def handle(self, stimulus: Stimulus, now: datetime) -> list[Instruction]:
+        """Take a stimulus in and answer with what is to be done, in order."""
+        if isinstance(stimulus, TimePassed):
+            instructions = self._plan(now)
+        else:
+            touched, instructions = applying.apply(self.state, stimulus, self._homes, now)
+            if touched is None:
+                self._all_dirty = True
+            else:
+                self._dirty.update(dict.fromkeys(touched))
+        for entry in told(stimulus, instructions, now):
+            self._story.append(entry)
+        return instructions
+
+    def check(self) -> None:
+        """Assert the invariants; raises :class:`rebalancer.core.checks.InvariantBroken`."""
+        check(self.state)
+
+    def story(self, key: str) -> list[Entry]:
+        """What happened to a node, pod, gang, loan or plan, oldest first (bounded memory)."""
+        names = keys_of(self.state, key)
+        return [entry for entry in self._story if names & entry.keys]
+
+    def fork(self) -> Engine:
+        """An independent copy for what-if questions: the same code on other memory."""
+        return copy.deepcopy(self)
+
+    # -- planning --------------------------------------------------------------------------------------------
+
+    def _plan(self, now: datetime) -> list[Instruction]:
+        state = self.state
+        instructions: list[Instruction] = [*ledger.expire(state, now), *ledger.settle_unmarked(state, now)]
+        instructions += ledger.close_virtual(state, now)
+        pools = self._pools_to_look_at(now)
+        waiting = demand.waiting(state.inventory, self._homes, state.policy) if pools else {}
+        for pool in pools:
+            seen = look(state, pool, waiting.get(pool, []), now)
+            if seen is None:
+                continue
+            picture.account(state, seen, now)
+            instructions += self._decide(seen, now)
+            instructions += self._tell(seen, now)
+        instructions += self._sound(protect.policy_alert(state, now), "", now)
+        self._dirty.clear()
+        self._all_dirty = False
+        return instructions
+
+    def _pools_to_look_at(self, now: datetime) -> list[PoolName]:
+        chosen = []
+        for pool in sorted(self.state.policy.pools):
+            watch = self.state.watches[pool]
+            overdue = watch.last_look is None or now - watch.last_look >= LOOK_EVERY
+            if self._all_dirty or pool in self._dirty or overdue:
+                watch.last_look = now
+                chosen.append(pool)
+        return chosen
+
+    def _decide(self, seen: Look, now: datetime) -> list[Instruction]:
+        instructions: list[Instruction] = []
+        if self.state.term == 0:
+            return instructions
+        for method in self.methods:
+            for draft in method(self.state, seen, now):
+                instructions += self._adopt(draft, now)
+        return instructions
+
+    def _adopt(self, draft: Draft, now: datetime) -> list[Instruction]:
+        state = self.state
+        plan = Plan(
+            id=_plan_id(state.cluster, draft, now),
+            pool=draft.pool,
+            method=draft.method,
+            mode=state.mode(draft.pool),
+            because=draft.because,
+            steps=draft.steps,
+            made_at=now,
+            valid_until=_valid_until(draft, now, state.policy.acting.plan_validity),
+            alternatives=draft.alternatives,
+            cancels=draft.cancels,
+            awaits_approval=draft.awaits_approval,
+            pressing=draft.pressing,
+            term=state.term,
+        )
+        if draft.method in (Method.LEND, Method.RECLAIM) and plan.mode is Mode.ACT:
+            nodes = sum(step.kind in ("lend", "close") for step in draft.steps)
+            state.touched.append((now, draft.pool, nodes))
+        records = ledger.adopt(state, plan, now)
+        if draft.cancels:
+            ledger.called_off(state, draft.cancels)
+        return [*records, PublishPlan(plan)]
+
+    # -- telling ---------------------------------------------------------------------------------------------
+
+    def _tell(self, seen: Look, now: datetime) -> list[Instruction]:
+        state, watch = self.state, self.state.watches[seen.pool]
+        instructions = self._sound(protect.alerts(state, seen, now), seen.pool, now)
+        if watch.last_published is None or now - watch.last_published >= PICTURE_EVERY:
+            instructions.append(RecordPool(picture.picture(state, seen, now)))
+            watch.last_published = now
+        if watch.last_forecast is None or now - watch.last_forecast >= FORECAST_EVERY:
+            instructions.append(RecordForecast(picture.memory(state, seen.pool, now)))
+            watch.last_forecast = now
+        return instructions
+
+    def _sound(self, standing: Sequence[RaiseAlert], pool: PoolName, now: datetime) -> list[Instruction]:
+        """Raise what is new or says something else, clear what is over, for one pool ("": the whole cluster)."""
+        alerts = self.state.alerts
+        wanted = {alert.id: alert for alert in standing}
+        over = [key for key, alert in alerts.items() if alert.pool == pool and key not in wanted]
+        raised: list[Instruction] = []
+        for key, alert in wanted.items():
+            before = alerts.get(key)
+            if before is None or before.because.reason is not alert.because.reason:
+                raised.append(alert)
+            alerts[key] = alert
+        for key in over:
+            del alerts[key]
+        return [*raised, *(ClearAlert(key, now) for key in over)]
+
+
+def _plan_id(cluster: str, draft: Draft, now: datetime) -> str:
+    targets = [step.gang if step.kind == "evict" else step.node for step in draft.steps]
+    return stable_id(cluster, draft.pool, draft.method, draft.cancels, now.isoformat(), *targets)
+
+
+def _valid_until(draft: Draft, now: datetime, validity: timedelta) -> datetime:
+    """Lends go stale soon; a way home stays valid past its last deadline, so that a new actor finishes it."""
+    if draft.awaits_approval or any(isinstance(step, LendNode) for step in draft.steps):
+        return now + validity
+    deadlines = [step.deadline for step in draft.steps if step.kind == "evict"]
+    dues = [step.due for step in draft.steps if step.kind == "restore"] if draft.method is Method.RETURN else []
+    return max([now, *deadlines, *dues]) + validity

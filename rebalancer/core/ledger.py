@@ -1,0 +1,286 @@
+"""The ledger's bookkeeping: plans adopted, outcomes, node marks and time turned into loans and records.
+
+These handlers write the state and say what must be recorded; they decide nothing about who lends or leaves.
+The cluster wins over the ledger: a mark on a node is a loan, a loan without a mark is lost or was restored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from rebalancer.core.facts import Node
+from rebalancer.core.instructions import Instruction, RecordLoan, RecordWorkload, WorkloadRecord
+from rebalancer.core.loans import TRANSITIONS, Loan, LoanEvent, LoanPhase, advance
+from rebalancer.core.plan import FINAL, EvictGang, LendNode, Method, Outcome, Plan, RestoreNode, Result
+from rebalancer.core.reasons import Because, Reason
+from rebalancer.core.state import RETURNS_KEPT, OpenPlan, State
+from rebalancer.core.units import CLOSING, ON_LOAN, Mode
+
+DAY = timedelta(days=1)
+FINISHED_KEPT = 2000
+CLOSED_KEPT = timedelta(days=2)
+BLOCK_RETRY = timedelta(seconds=60)
+"""How long a gang that act could not evict is left out of new plans."""
+
+
+def keep(state: State, loan: Loan) -> RecordLoan:
+    """Put a loan's latest form into the ledger and its indexes."""
+    before = state.loans.get(loan.id)
+    state.loans[loan.id] = loan
+    if loan.open:
+        state.loan_of[loan.node] = loan.id
+        state.away.setdefault(loan.lender, {})[loan.id] = None
+        return RecordLoan(loan)
+    if state.loan_of.get(loan.node) == loan.id:
+        del state.loan_of[loan.node]
+    state.away.get(loan.lender, {}).pop(loan.id, None)
+    state.unmarked.pop(loan.node, None)
+    state.recalls.pop(loan.node, None)
+    if before is not None and before.open and loan.closed_at is not None:
+        state.home_since[loan.node] = loan.closed_at
+    return RecordLoan(loan)
+
+
+def move(state: State, loan: Loan, event: LoanEvent, at: datetime) -> list[Instruction]:
+    """Advance a loan if its phase knows the event; events that come twice or late change nothing."""
+    if (loan.phase, event) not in TRANSITIONS:
+        return []
+    return [keep(state, advance(loan, event, at))]
+
+
+# -- plans ---------------------------------------------------------------------------------------------------
+
+
+def adopt(state: State, plan: Plan, now: datetime) -> list[Instruction]:
+    """Register a plan that is being published: who is busy with it, and the loans it opens."""
+    if plan.mode is Mode.SHADOW:
+        return _pretend(state, plan, now)
+    if plan.method is Method.CANCEL:
+        return []
+    state.plans[plan.id] = OpenPlan(plan)
+    records: list[Instruction] = []
+    for step in plan.steps:
+        if isinstance(step, EvictGang):
+            state.busy_gangs[step.gang] = plan.id
+        else:
+            state.busy_nodes[step.node] = plan.id
+        if isinstance(step, LendNode):
+            state.busy_gangs[step.gang] = plan.id
+            if step.loan not in state.loans:
+                records.append(keep(state, _loan(plan, step, LoanPhase.OPENING)))
+    return records
+
+
+def _loan(plan: Plan, step: LendNode, phase: LoanPhase) -> Loan:
+    return Loan(
+        id=step.loan, node=step.node, node_name=step.node_name, lender=step.lender, borrower=step.borrower,
+        gang=step.gang, gpus=step.gpus, mode=plan.mode, phase=phase, plan=plan.id, because=plan.because,
+        opened_at=plan.made_at, due=step.due, recall_at=step.recall_at, owner_taint=step.owner_taint,
+    )  # fmt: skip
+
+
+def _pretend(state: State, plan: Plan, now: datetime) -> list[Instruction]:
+    """Shadow: the plan is taken as done at once, in a ledger that touches nothing."""
+    records: list[Instruction] = []
+    for step in plan.steps:
+        if isinstance(step, LendNode):
+            loan = replace(_loan(plan, step, LoanPhase.ON_LOAN), lent_at=now)
+            records.append(keep(state, loan))
+        elif isinstance(step, RestoreNode):
+            loan_ = state.loans.get(step.loan)
+            records += move(state, loan_, LoanEvent.RESTORED, now) if loan_ is not None else []
+    return records
+
+
+def close_virtual(state: State, now: datetime) -> list[Instruction]:
+    """End shadow loans of pools that act now."""
+    found = [loan for loan in state.open_loans() if loan.virtual and state.mode(loan.lender) is Mode.ACT]
+    return [record for loan in found for record in move(state, loan, LoanEvent.RESTORED, now)]
+
+
+def called_off(state: State, plan: str) -> None:
+    """A cancel was published: the plan it names is not called off twice."""
+    open_plan = state.plans.get(plan)
+    if open_plan is not None:
+        open_plan.called_off = True
+
+
+def expire(state: State, now: datetime) -> list[Instruction]:
+    """Let go of plans whose validity is over and of which nothing more came; their loans are planned anew."""
+    records: list[Instruction] = []
+    for open_plan in [item for item in state.plans.values() if now > item.plan.valid_until]:
+        for step in open_plan.pending_steps():
+            if isinstance(step, LendNode):
+                records += move(state, state.loans[step.loan], LoanEvent.REFUSED, now)
+        finish(state, open_plan)
+    stale = [uid for uid, loan in state.loans.items() if loan.closed_at and now - loan.closed_at > CLOSED_KEPT]
+    for uid in stale:
+        del state.loans[uid]
+    return records
+
+
+def finish(state: State, open_plan: OpenPlan) -> None:
+    """Take a plan off the open ones; a bounded number stays for stories and repeated outcomes."""
+    plan = open_plan.plan
+    state.plans.pop(plan.id, None)
+    for step in plan.steps:
+        if not isinstance(step, EvictGang) and state.busy_nodes.get(step.node) == plan.id:
+            del state.busy_nodes[step.node]
+        if isinstance(step, EvictGang | LendNode) and state.busy_gangs.get(step.gang) == plan.id:
+            del state.busy_gangs[step.gang]
+    state.finished[plan.id] = open_plan
+    if len(state.finished) > FINISHED_KEPT:
+        del state.finished[next(iter(state.finished))]
+    for key_ in [key for key in state.complaints if key[0] == plan.id]:
+        del state.complaints[key_]
+
+
+# -- outcomes ------------------------------------------------------------------------------------------------
+
+
+def outcome(state: State, told: Outcome) -> list[Instruction]:
+    """Take an outcome in. Repeated ones change nothing; unknown plans (fallback's) still move their loans."""
+    open_plan = state.plans.get(told.plan) or state.finished.get(told.plan)
+    if told.step < 0:
+        return _whole_plan(state, told, open_plan)
+    if open_plan is not None:
+        if open_plan.results.get(told.step) in FINAL:
+            return []
+        open_plan.results[told.step] = told.result
+    key = (told.plan, told.step)
+    if told.result is Result.BLOCKED:
+        state.complaints[key] = told
+    else:
+        state.complaints.pop(key, None)
+    records = _by_kind(state, told, open_plan)
+    if open_plan is not None and open_plan.finished and told.plan in state.plans:
+        finish(state, open_plan)
+    return records
+
+
+def _whole_plan(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[Instruction]:
+    if open_plan is None or told.plan not in state.plans or told.result not in FINAL:
+        return []
+    records: list[Instruction] = []
+    for index, step in enumerate(open_plan.plan.steps):
+        if open_plan.results.get(index) in FINAL:
+            continue
+        open_plan.results[index] = told.result
+        if isinstance(step, LendNode):
+            records += move(state, state.loans[step.loan], LoanEvent.REFUSED, told.at)
+    finish(state, open_plan)
+    return records
+
+
+def _by_kind(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[Instruction]:
+    if told.kind == "evict":
+        return _evicted(state, told, open_plan)
+    loan = state.loans.get(told.loan)
+    if loan is None:
+        return []
+    done = told.result is Result.DONE
+    if told.because.reason is Reason.NODE_GONE and told.result in FINAL:
+        return move(state, loan, LoanEvent.NODE_DELETED, told.at)
+    if told.kind == "lend":
+        event = LoanEvent.LENT if done else LoanEvent.REFUSED
+        return move(state, loan, event, told.at) if told.result in FINAL else []
+    if told.kind == "close":
+        return move(state, loan, LoanEvent.CLOSED, told.at) if done else _reopened(state, loan, told)
+    if not done:
+        return _reopened(state, loan, told)
+    took = told.numbers.get("return_seconds")
+    if isinstance(took, int | float):
+        state.returns.setdefault(loan.lender, deque(maxlen=RETURNS_KEPT)).append(float(took))
+    return move(state, loan, LoanEvent.RESTORED, told.at)
+
+
+def _reopened(state: State, loan: Loan, told: Outcome) -> list[Instruction]:
+    return move(state, loan, LoanEvent.REOPENED, told.at) if told.result is Result.CANCELLED else []
+
+
+def _evicted(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[Instruction]:
+    if told.result is Result.REFUSED:
+        state.blocked_gangs[told.target] = (told.at + BLOCK_RETRY, told.because)
+        return []
+    step = open_plan.plan.steps[told.step] if open_plan is not None else None
+    if told.result is not Result.DONE or not isinstance(step, EvictGang):
+        return []
+    known = state.workloads.get(step.workload) or WorkloadRecord(step.workload, step.namespace)
+    if told.at in known.evictions and known.last_plan == told.plan:
+        return []
+    space = state.namespace_evictions.setdefault(step.namespace, deque(maxlen=10_000))
+    space.append(told.at)
+    record = evicted_again(state, known, told.plan, told.at)
+    state.workloads[step.workload] = record
+    return [RecordWorkload(record)]
+
+
+def evicted_again(state: State, record: WorkloadRecord, plan: str, at: datetime) -> WorkloadRecord:
+    """A workload's record after one more eviction: cooldown doubles up to its maximum, too many in a day protect."""
+    policy = state.policy.borrowing
+    recent = (*(moment for moment in record.evictions if at - moment < DAY), at)
+    pause = min(policy.cooldown * 2 ** min(len(recent) - 1, 10), policy.cooldown_max)
+    often = len(recent) >= policy.preemptions_per_day
+    protected = recent[-policy.preemptions_per_day] + DAY if often else record.protected_until
+    return WorkloadRecord(record.workload, record.namespace, recent, at + pause, protected, plan)
+
+
+# -- nodes ---------------------------------------------------------------------------------------------------
+
+
+def node_seen(state: State, node: Node, at: datetime) -> list[Instruction]:
+    """Square the ledger with the mark that a node bears, or does not."""
+    if node.loan is None:
+        loan = state.loans.get(state.loan_of.get(node.uid, ""))
+        if loan is not None and not loan.virtual and loan.lent_at is not None and at > loan.lent_at:
+            state.unmarked.setdefault(node.uid, at)
+        return []
+    state.unmarked.pop(node.uid, None)
+    known = state.loans.get(node.loan.loan)
+    if known is None:
+        return [keep(state, _from_mark(node))]
+    if known.open and known.phase is not LoanPhase.OPENING:
+        return []
+    if known.closed_at is not None and at <= known.closed_at:
+        return []
+    return move(state, known, LoanEvent.MARK_FOUND, at)
+
+
+def _from_mark(node: Node) -> Loan:
+    mark = node.loan
+    if mark is None:
+        message = f"node {node.name} bears no mark"
+        raise ValueError(message)
+    recalling = mark.phase == LoanPhase.RECALLING.value or any(taint.key == CLOSING for taint in node.taints)
+    return Loan(
+        id=mark.loan, node=node.uid, node_name=node.name, lender=mark.lender, borrower=mark.borrower, gang=mark.gang,
+        gpus=node.gpus, mode=Mode.ACT, phase=LoanPhase.RECALLING if recalling else LoanPhase.ON_LOAN, plan=mark.plan,
+        because=Because(Reason.CONFIRMED), opened_at=mark.opened_at, due=mark.due, recall_at=mark.recall_at,
+        owner_taint=mark.taint, lent_at=mark.opened_at,
+    )  # fmt: skip
+
+
+def node_gone(state: State, uid: str, at: datetime) -> list[Instruction]:
+    """A node was deleted: its loan ends as node-gone, and its history with it."""
+    state.verdicts.pop(uid, None)
+    state.home_since.pop(uid, None)
+    loan = state.loans.get(state.loan_of.get(uid, ""))
+    return move(state, loan, LoanEvent.NODE_DELETED, at) if loan is not None else []
+
+
+def settle_unmarked(state: State, now: datetime) -> list[Instruction]:
+    """Loans whose node has borne no mark for the freshness bound: restored by other hands, or lost."""
+    records: list[Instruction] = []
+    for uid, since in list(state.unmarked.items()):
+        if now - since <= state.policy.activities.freshness or uid in state.busy_nodes:
+            continue
+        del state.unmarked[uid]
+        loan, node = state.loans.get(state.loan_of.get(uid, "")), state.inventory.nodes.get(uid)
+        if loan is None or node is None:
+            continue
+        ours = any(taint.key in (CLOSING, ON_LOAN) for taint in node.taints)
+        home = not ours and (loan.owner_taint is None or loan.owner_taint in node.taints)
+        records += move(state, loan, LoanEvent.RESTORED if home else LoanEvent.MARK_MISSING, now)
+    return records

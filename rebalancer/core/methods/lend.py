@@ -1,0 +1,252 @@
+"""Lend: give idle nodes to waiting gangs, for as long as the window lasts.
+
+A node is lent when it has been idle by proof over the dwell, is above the floor, inside the window, and a named
+gang that could be taken back would run on it for longer than its minimum run time and the return. A gang that
+needs several nodes gets all of its loans or none. Why a node is not lent is kept per node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rebalancer.core import borrowers
+from rebalancer.core.borrowers import Borrower
+from rebalancer.core.facts import Node, Taint
+from rebalancer.core.fit import Room, place
+from rebalancer.core.inventory import usable
+from rebalancer.core.look import Look
+from rebalancer.core.methods import guards
+from rebalancer.core.plan import Alternative, LendNode, Method, stable_id
+from rebalancer.core.policy import PoolPolicy
+from rebalancer.core.reasons import Because, Reason
+from rebalancer.core.state import Draft, State
+from rebalancer.core.units import CLOSING, Activity, Number, OwnerClass, seconds
+from rebalancer.core.windows import opening
+
+TOLD = 8
+"""Alternatives told per plan: enough to believe the choice, bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What lending may take now: whole nodes and GPUs, and until when."""
+
+    due: datetime
+    nodes: int
+    gpus: float
+
+
+def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
+    """One draft per gang that can be helped with nodes of this pool."""
+    if not look.policy.lends_to:
+        return
+    terms = terms_of(state, look, now)
+    if isinstance(terms, Because):
+        state.watches[look.pool].refusal = terms
+        return
+    candidates = [node for node in _empty(state, look.pool) if refuses(state, node, now) is None]
+    state.watches[look.pool].refusal = None
+    if candidates:
+        yield from _matches(state, look, terms, candidates, now)
+
+
+def terms_of(state: State, look: Look, now: datetime) -> Terms | Because:
+    """How much may be lent and until when, or the pool-wide reason why nothing may."""
+    stopped = guards.stops_lend(state, look, now)
+    if stopped is not None:
+        return stopped
+    due = due_time(state, look.policy, now)
+    if isinstance(due, Because):
+        return due
+    if look.unmet_now:
+        return Because(Reason.HEADROOM, {"pool": look.pool, "headroom_gpus": round(look.demand.headroom, 2)})
+    away = len(state.open_loans(look.pool))
+    floor = floor_nodes(state, look.policy)
+    above = state.inventory.totals(look.pool).nodes - floor - away
+    if above <= 0:
+        return Because(Reason.FLOOR, {"pool": look.pool, "floor_nodes": floor})
+    loans = sum(len(found) for found in state.away.values())
+    most = min(state.policy.pace.max_loans, state.inventory.control.max_loans or state.policy.pace.max_loans)
+    if state.inventory.control.max_loans == 0 or loans >= most:
+        return Because(Reason.CAP, {"cap": most, "what": "open loans"})
+    return Terms(due, min(above, state.room_in_caps(look.pool, now), most - loans), look.lendable)
+
+
+def floor_nodes(state: State, policy: PoolPolicy) -> int:
+    """Nodes never lent: the larger of the fixed number and the share, rounded up."""
+    nodes = state.inventory.totals(policy.name).nodes
+    return max(policy.floor_nodes, math.ceil(policy.floor_share * nodes - 1e-9))
+
+
+def due_time(state: State, policy: PoolPolicy, now: datetime) -> datetime | Because:
+    """When a loan opened now would be due, or why it would not last (half-open windows; `always` ends by maxLoan)."""
+    opened = opening(policy.windows, now)
+    if opened is None:
+        return Because(Reason.WINDOW_CLOSED, {"pool": policy.name})
+    limit = now + state.policy.borrowing.max_loan
+    due = limit if opened.closes_at is None else opened.closes_at
+    need = state.policy.borrowing.min_runtime + state.return_time(policy.name)
+    if due - now <= need:
+        return Because(Reason.WINDOW_CLOSING, {"remaining_minutes": seconds(due - now) // 60})
+    return due
+
+
+def _empty(state: State, pool: str) -> list[Node]:
+    nodes = [state.inventory.nodes[uid] for uid in state.inventory.empty.get(pool, ())]
+    return sorted(nodes, key=lambda node: node.name)
+
+
+def refuses(state: State, node: Node, now: datetime) -> Because | None:
+    """Why this node may not be lent now, whoever would borrow it; None if it may."""
+    name: dict[str, Number] = {"node": node.name}
+    if not usable(node) or node.divided:
+        why = "not ready, cordoned or starting" if not usable(node) else "divided"
+        reason = Reason.LABEL_CONFLICT if node.quarantine else Reason.NODE_NOT_USABLE
+        return Because(reason, {**name, "why": node.quarantine or why})
+    if node.opted_out:
+        return Because(Reason.OPTED_OUT, {"target": node.name})
+    if not state.at_home(node) or any(taint.key == CLOSING for taint in node.taints):
+        return Because(Reason.IN_TRANSIT, name)
+    if state.inventory.nominated.get(node.name):
+        return Because(Reason.NOMINATED, name)
+    if state.inventory.held(node) > 0:
+        return Because(Reason.HELD, {"held_gpus": state.inventory.held(node)})
+    if any(pod.gpus is None for pod in state.inventory.guests(node.name)):
+        return Because(Reason.GPU_COUNT_UNKNOWN, {"pod": node.name})
+    return _telemetry_refuses(state, node, now) or _resting(state, node, now)
+
+
+def _telemetry_refuses(state: State, node: Node, now: datetime) -> Because | None:
+    verdict = state.verdicts.get(node.uid)
+    activity = state.activity(node.uid, now)
+    if verdict is None or activity is Activity.UNKNOWN:
+        why = (verdict.why or "stale") if verdict is not None else "no sample yet"
+        return Because(Reason.TELEMETRY_UNKNOWN, {"node": node.name, "why": why})
+    if verdict.unhealthy:
+        return Because(Reason.NODE_NOT_USABLE, {"node": node.name, "why": f"XID {verdict.unhealthy[0]}"})
+    if activity is Activity.BUSY:
+        return Because(Reason.BUSY)
+    dwell = state.policy.activities.dwell
+    if now - verdict.since < dwell:
+        idle = {"idle_minutes": seconds(now - verdict.since) // 60, "dwell_minutes": seconds(dwell) // 60}
+        return Because(Reason.NOT_IDLE_LONG_ENOUGH, idle)
+    return None
+
+
+def _resting(state: State, node: Node, now: datetime) -> Because | None:
+    since, dwell = state.home_since.get(node.uid), state.policy.activities.dwell
+    if since is None or now - since >= dwell:
+        return None
+    numbers = {"node": node.name, "minutes": seconds(now - since) // 60, "dwell_minutes": seconds(dwell) // 60}
+    return Because(Reason.RESTING, numbers)
+
+
+def _matches(
+    state: State, look: Look, terms: Terms, candidates: Sequence[Node], now: datetime
+) -> Iterator[Draft]:
+    elsewhere = _elsewhere(state)
+    lent: list[Room] = []
+    nodes_left, gpus_left = terms.nodes, terms.gpus
+    passed: list[Alternative] = []
+    free = list(candidates)
+    for who in borrowers.waiting_gangs(state, look.policy.lends_to):
+        if nodes_left <= 0 or not free:
+            return
+        why = borrowers.refused(state, who, now)
+        if why is None and place(who.pods, [*elsewhere, *lent]) is not None:
+            continue
+        found = why if why is not None else _rooms_for(look, who, free, lent, (nodes_left, gpus_left))
+        if isinstance(found, Because):
+            passed.append(Alternative(who.gang, found))
+            state.watches[look.pool].borrower = found
+            continue
+        taken = {room.node.uid for room in found}
+        free = [node for node in free if node.uid not in taken]
+        nodes_left -= len(found)
+        gpus_left -= sum(room.node.gpus for room in found)
+        lent += found
+        state.watches[look.pool].borrower = None
+        yield _draft(state, look, who, [room.node for room in found], terms, now, tuple(passed[-TOLD:]))
+
+
+def _elsewhere(state: State) -> list[Room]:
+    """Free room that the scheduler can use without us: other classes' nodes, and lent nodes that stay open."""
+    rooms = []
+    for node in state.inventory.nodes.values():
+        free = state.inventory.free(node)
+        if free <= 0 or not usable(node) or node.uid in state.busy_nodes:
+            continue
+        if node.loan is not None or node.owner is not OwnerClass.INFERENCE:
+            rooms.append(Room(node, free, node.taints, list(state.inventory.guests(node.name))))
+    return sorted(rooms, key=lambda room: room.node.name)
+
+
+def _rooms_for(
+    look: Look, who: Borrower, free: Sequence[Node], lent: list[Room], left: tuple[int, float]
+) -> list[Room] | Because:
+    """The nodes to lend for a gang (fewest first fit), or why there are none."""
+    cls = who.pods[0].owner
+    rooms, last = [], Because(Reason.NO_ELIGIBLE_BORROWER, {"why": "no node"})
+    for node in free:
+        taints = lent_taints(node, look.policy, cls)
+        why = borrowers.mismatch(who, node, taints)
+        if why is None:
+            rooms.append(Room(node, node.gpus, taints))
+        else:
+            last = why
+    if not rooms:
+        return last
+    nodes, gpus = left
+    allowed = rooms[: max(0, min(nodes, int(gpus // max(1, rooms[0].node.gpus))))]
+    if place(who.pods, [*lent, *allowed]) is None:
+        needed = math.ceil(who.gpus / max(1, rooms[0].node.gpus))
+        if len(allowed) < len(rooms):
+            return Because(Reason.HEADROOM, {"pool": look.pool, "headroom_gpus": round(look.demand.headroom, 2)})
+        return Because(Reason.TOO_LARGE, {"gang": who.gang, "needed_nodes": needed, "spare_nodes": len(allowed)})
+    return [room for room in allowed if room.free < room.node.gpus]
+
+
+def lent_taints(node: Node, policy: PoolPolicy, borrower: OwnerClass) -> tuple[Taint, ...]:
+    """The node's taints once lent: the owner taint replaced."""
+    rest = tuple(taint for taint in node.taints if taint != policy.owner_taint and taint.key != CLOSING)
+    return (*rest, borrowers.on_loan_taint(borrower))
+
+
+def _draft(
+    state: State,
+    look: Look,
+    who: Borrower,
+    nodes: Sequence[Node],
+    terms: Terms,
+    now: datetime,
+    passed: tuple[Alternative, ...],
+) -> Draft:
+    recall_at = terms.due - state.return_time(look.pool)
+    steps = tuple(
+        LendNode(
+            loan=stable_id(state.cluster, node.uid, who.gang, now.isoformat()),
+            node=node.uid,
+            node_name=node.name,
+            lender=look.pool,
+            borrower=who.pods[0].owner,
+            gang=who.gang,
+            gpus=node.gpus,
+            due=terms.due,
+            recall_at=recall_at,
+            owner_taint=look.policy.owner_taint if look.policy.owner_taint in node.taints else None,
+        )
+        for node in nodes
+    )
+    idle = min(seconds(now - state.verdicts[node.uid].since) for node in nodes)
+    numbers: dict[str, Number] = {
+        "gpus": sum(node.gpus for node in nodes),
+        "node": ", ".join(node.name for node in nodes),
+        "idle_minutes": idle // 60,
+        "spare_nodes": int(terms.gpus // max(1, nodes[0].gpus)),
+        "gang": who.gang,
+        "due": terms.due.isoformat(timespec="minutes"),
+    }
+    return Draft(look.pool, Method.LEND, Because(Reason.IDLE_PROVEN, numbers), steps, passed)

@@ -1,0 +1,88 @@
+"""Protect: say loudly what is unknown, overdue, lost, split or squatted. It moves nothing.
+
+Every alert is a function of the state at a moment: it is raised while its cause holds and cleared when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from rebalancer.core.instructions import RaiseAlert
+from rebalancer.core.look import Look
+from rebalancer.core.loans import LoanPhase
+from rebalancer.core.methods.lend import refuses
+from rebalancer.core.plan import stable_id
+from rebalancer.core.reasons import Because, Reason
+from rebalancer.core.state import State
+from rebalancer.core.units import Activity, OwnerClass, seconds
+
+CRITICAL = frozenset({Reason.OVERDUE, Reason.GANG_SPLIT, Reason.LOAN_LOST})
+LOST_SHOWN = 100
+"""Lost loans told at once per pool: bounded, the ledger has all."""
+
+
+def alerts(state: State, look: Look, now: datetime) -> list[RaiseAlert]:
+    """All alerts that stand for a pool now."""
+    found = [*_loans(state, look, now), *_complaints(state, look), *_telemetry(state, look, now), *_labels(state, look, now)]
+    return [_alert(state, look.pool, target, because, now) for target, because in found]
+
+
+def policy_alert(state: State, now: datetime) -> list[RaiseAlert]:
+    """The alert that stands while the last policy offered was refused."""
+    if not state.refused_policy:
+        return []
+    because = Because(Reason.INVALID_POLICY, {"why": state.refused_policy})
+    return [_alert(state, "", state.cluster, because, now)]
+
+
+def _alert(state: State, pool: str, target: str, because: Because, now: datetime) -> RaiseAlert:
+    key = stable_id(state.cluster, because.reason, target)
+    standing = state.alerts.get(key)
+    since = standing.since if standing is not None else now
+    severity = "critical" if because.reason in CRITICAL else "warning"
+    return RaiseAlert(key, severity, target, pool, because, since)
+
+
+def _loans(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Because]]:
+    for loan in state.open_loans(look.pool):
+        if loan.virtual:
+            continue
+        if now > loan.due:
+            numbers = {"node": loan.node_name, "overdue_seconds": seconds(now - loan.due)}
+            yield loan.node_name, Because(Reason.OVERDUE, numbers)
+        node = state.inventory.nodes.get(loan.node)
+        for pod in state.lent_pods(node) if node is not None and node.loan is not None else ():
+            if not pod.reclaimable:
+                name = f"{pod.namespace}/{pod.name}"
+                yield name, Because(Reason.SQUATTER, {"pod": name, "node": loan.node_name})
+    lost = [loan for loan in state.loans.values() if loan.phase is LoanPhase.LOST and loan.lender == look.pool]
+    for loan in lost[:LOST_SHOWN]:
+        yield loan.node_name, Because(Reason.LOAN_LOST, {"node": loan.node_name})
+
+
+def _complaints(state: State, look: Look) -> Iterator[tuple[str, Because]]:
+    for told in state.complaints.values():
+        if told.pool == look.pool:
+            yield told.target, told.because
+
+
+def _telemetry(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Because]]:
+    if look.policy.owner is not OwnerClass.INFERENCE:
+        return
+    known = [uid for uid in state.inventory.members.get(look.pool, ()) if uid in state.verdicts]
+    if known and look.demand.blind and all(state.activity(uid, now) is Activity.UNKNOWN for uid in known):
+        last = max(state.verdicts[uid].at for uid in known)
+        yield look.pool, Because(Reason.TELEMETRY_SILENT, {"node": look.pool, "seconds": seconds(now - last)})
+
+
+def _labels(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Because]]:
+    for uid in state.inventory.members.get(look.pool, ()):
+        node = state.inventory.nodes[uid]
+        if node.quarantine:
+            because = refuses(state, node, now)
+            if because is not None:
+                yield node.name, because
+        elif node.starting and node.gpus == 0 and node.capacity > 0:
+            why = f"labelled for {node.capacity} GPUs, none allocatable"
+            yield node.name, Because(Reason.NODE_NOT_USABLE, {"node": node.name, "why": why})

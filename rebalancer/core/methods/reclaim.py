@@ -1,0 +1,153 @@
+"""Reclaim: bring nodes home because inference needs them, before it has to wait.
+
+Two triggers: pods that wait without room (at once; the first eviction only after a short debounce), and demand
+plus headroom above what stands ready (after the debounce of load-driven signals). A plan whose need has gone
+before its first eviction is called off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from rebalancer.core.facts import Pod
+from rebalancer.core.fit import settle
+from rebalancer.core.loans import Loan, LoanPhase
+from rebalancer.core.look import Look, empty_room
+from rebalancer.core.methods import guards, takeback
+from rebalancer.core.plan import Alternative, Method
+from rebalancer.core.reasons import Because, Reason
+from rebalancer.core.state import Draft, State
+from rebalancer.core.units import NodeUid, OwnerClass
+from rebalancer.core.victims import Choice, Homecoming, choose
+
+SAMPLE_SPACING = timedelta(seconds=15)
+"""Two signals count as two samples only this far apart (a usual scrape interval)."""
+
+
+def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
+    """Drafts that bring nodes of this pool home, or call such a plan off."""
+    if look.policy.owner is not OwnerClass.INFERENCE:
+        return
+    deficit = look.demand.gpus + look.demand.headroom - look.ready
+    rising = _rising(state, look, deficit, now)
+    yield from _cancels(state, look, deficit)
+    candidates = _candidates(state, look)
+    if look.unmet and candidates and guards.stops_pending_reclaim(state, look, now) is None:
+        draft = _for_pending(state, look, candidates, now)
+        if draft is not None:
+            yield draft
+            return
+    missing = deficit - look.returning
+    if rising and missing > 0 and candidates and guards.stops_load_reclaim(state, look, now) is None:
+        draft = _for_rise(state, look, candidates, missing, now)
+        if draft is not None:
+            yield draft
+
+
+def _candidates(state: State, look: Look) -> list[Loan]:
+    loans = state.open_loans(look.pool)
+    return [loan for loan in loans if loan.phase is LoanPhase.ON_LOAN and loan.node not in state.busy_nodes]
+
+
+def _rising(state: State, look: Look, deficit: float, now: datetime) -> bool:
+    """Whether the deficit has lasted for the debounce: long enough, or enough samples."""
+    watch, signals = state.watches[look.pool], state.policy.signals
+    if deficit <= 0:
+        watch.rising_since, watch.rising_samples = None, 0
+        return False
+    if watch.rising_since is None:
+        watch.rising_since, watch.rising_samples, watch.rising_at = now, 1, now
+    elif now - watch.rising_at >= SAMPLE_SPACING:
+        watch.rising_samples, watch.rising_at = watch.rising_samples + 1, now
+    return now - watch.rising_since >= signals.debounce or watch.rising_samples >= signals.debounce_samples
+
+
+def _for_pending(state: State, look: Look, candidates: Sequence[Loan], now: datetime) -> Draft | None:
+    wanted = _satisfiable(state, look.unmet, candidates)
+    if not wanted:
+        return None
+
+    def enough(chosen: Sequence[Homecoming]) -> bool:
+        rooms = [empty_room(item.node, item.loan.owner_taint) for item in chosen]
+        return not settle(wanted, rooms)
+
+    choice = choose(state, candidates, enough, now, partial=True)
+    paced = choice.homecomings[: state.policy.pace.nodes_per_pool]
+    if not paced:
+        return None
+    needed = sum(pod.gpus or 0 for pod in wanted)
+    because = Because(
+        Reason.INFERENCE_PENDING,
+        {"pool": look.pool, "pods": len(wanted), "needed_gpus": needed, "ready_gpus": look.ready},
+    )
+    first = min(pod.unschedulable_since or pod.created_at for pod in wanted)
+    not_before = max(now, first + state.policy.signals.pending_debounce)
+    return _draft(state, look, paced, because, choice, now, not_before)
+
+
+def _satisfiable(state: State, unmet: Sequence[Pod], candidates: Sequence[Loan]) -> list[Pod]:
+    """Those waiting pods that some lent node could house once home: for the rest nobody is evicted."""
+    nodes = [(state.inventory.nodes.get(loan.node), loan.owner_taint) for loan in candidates]
+    rooms = [empty_room(node, taint) for node, taint in nodes if node is not None]
+    left = {pod.uid for pod in settle(unmet, rooms)}
+    return [pod for pod in unmet if pod.uid not in left]
+
+
+def _for_rise(state: State, look: Look, candidates: Sequence[Loan], missing: float, now: datetime) -> Draft | None:
+    choice = choose(state, candidates, lambda found: sum(item.loan.gpus for item in found) >= missing, now, partial=True)
+    paced = choice.homecomings[: state.room_in_caps(look.pool, now)]
+    if not paced:
+        return None
+    because = Because(
+        Reason.INFERENCE_RISING,
+        {
+            "pool": look.pool,
+            "demand_gpus": round(look.demand.gpus, 2),
+            "headroom_gpus": round(look.demand.headroom, 2),
+            "ready_gpus": look.ready,
+        },
+    )
+    nodes = max(1, state.inventory.totals(look.pool).nodes)
+    open_circuit = len(paced) / nodes > state.policy.pace.circuit_share
+    draft = _draft(state, look, paced, because, choice, now, now)
+    if not open_circuit:
+        return draft
+    share = {"share_percent": round(100 * len(paced) / nodes), "limit_percent": round(100 * state.policy.pace.circuit_share)}
+    note = Alternative(look.pool, Because(Reason.CIRCUIT_OPEN, {"pool": look.pool, **share}))
+    return Draft(
+        draft.pool, draft.method, because, draft.steps, (note, *draft.alternatives), awaits_approval=True
+    )
+
+
+def _draft(
+    state: State,
+    look: Look,
+    comings: Sequence[Homecoming],
+    because: Because,
+    choice: Choice,
+    now: datetime,
+    not_before: datetime,
+) -> Draft:
+    deadline = not_before + state.policy.acting.retry_deadline
+    steps = takeback.steps(state, comings, because, now=now, not_before=not_before, deadline=deadline)
+    pressing = because.reason is Reason.INFERENCE_PENDING
+    return Draft(look.pool, Method.RECLAIM, because, steps, choice.rejected, pressing=pressing)
+
+
+def _cancels(state: State, look: Look, deficit: float) -> Iterator[Draft]:
+    """Call off reclaims that have evicted nobody when nothing asks for them any more."""
+    if deficit > 0 or look.unmet_now:
+        return
+    for plan_id in sorted({plan for node, plan in state.busy_nodes.items() if _of(state, node, look)}):
+        open_plan = state.plans[plan_id]
+        if open_plan.plan.method is Method.RECLAIM and not (open_plan.evicting or open_plan.called_off):
+            because = Because(Reason.DEMAND_GONE, {"pool": look.pool})
+            yield Draft(look.pool, Method.CANCEL, because, (), pressing=open_plan.plan.pressing, cancels=plan_id)
+
+
+def _of(state: State, node: NodeUid, look: Look) -> bool:
+    found = state.inventory.nodes.get(node)
+    return found is not None and found.pool == look.pool
+
+

@@ -1,0 +1,119 @@
+"""Return: bring loans home because they fall due, or because a person said so.
+
+Paced so that the last gang is out on time: a loan that shares its due time with more nodes than the caps allow
+in one span starts that many spans earlier. Caps and budgets pace a return and raise alerts; they do not stop it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from rebalancer.core.loans import Loan, LoanPhase
+from rebalancer.core.look import Look
+from rebalancer.core.methods import guards, takeback
+from rebalancer.core.plan import Alternative, Method
+from rebalancer.core.reasons import Because, Reason
+from rebalancer.core.state import Draft, State
+from rebalancer.core.units import seconds
+from rebalancer.core.victims import Casualty, Homecoming, homecoming, immovable, lost_work
+
+MARGIN = timedelta(seconds=60)
+"""Added to every return: clocks differ, and the last step of the way is not ours."""
+
+
+def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
+    """Drafts for every loan of this pool that has to start home now, one per reason."""
+    if guards.stops_return(state, look, now) is not None:
+        return
+    waiting = [loan for loan in state.open_loans(look.pool) if _idle_hands(state, loan)]
+    due = [loan for loan in _startable(state, look, waiting, now)]
+    called = [loan for loan in waiting if loan not in due and _recalled(state, loan) is not None]
+    for loans, because in _reasons(state, look, due, called):
+        comings, notes = _comings(state, loans, now)
+        if not comings:
+            continue
+        deadline = max(now, min(item.loan.due for item in comings))
+        steps = takeback.steps(state, comings, because, now=now, not_before=now, deadline=deadline)
+        yield Draft(look.pool, Method.RETURN, because, steps, notes, pressing=True)
+
+
+def _idle_hands(state: State, loan: Loan) -> bool:
+    return (
+        loan.phase in (LoanPhase.ON_LOAN, LoanPhase.RECALLING)
+        and loan.node not in state.busy_nodes
+        and loan.node in state.inventory.nodes
+    )
+
+
+def start_of_return(state: State, pool: str, loan: Loan, later: int) -> datetime:
+    """When the way home begins: the return time before due, and one span earlier per batch that comes later."""
+    pace = state.policy.pace
+    return loan.due - state.return_time(pool) - MARGIN - (later // pace.nodes_per_pool) * pace.per
+
+
+def _startable(state: State, look: Look, waiting: Sequence[Loan], now: datetime) -> Iterator[Loan]:
+    for index, loan in enumerate(waiting):
+        later = sum(1 for other in waiting[index + 1 :] if other.due - loan.due < state.policy.pace.per)
+        unfinished = loan.phase is LoanPhase.RECALLING
+        if unfinished or now >= start_of_return(state, look.pool, loan, later):
+            yield loan
+
+
+def _recalled(state: State, loan: Loan) -> Because | None:
+    asked = state.recalls.get(loan.node)
+    if asked is not None:
+        return asked
+    control = state.inventory.control
+    by = control.by or "control"
+    if control.retired:
+        return Because(Reason.RETIRING)
+    if control.recall_all or loan.lender in control.recall_pools:
+        return Because(Reason.OPERATOR_RECALL, {"by": by, "target": loan.lender if not control.recall_all else "all"})
+    if loan.node_name in control.recall_nodes:
+        return Because(Reason.OPERATOR_RECALL, {"by": by, "target": loan.node_name})
+    return None
+
+
+def _reasons(
+    state: State, look: Look, due: Sequence[Loan], called: Sequence[Loan]
+) -> Iterator[tuple[Sequence[Loan], Because]]:
+    if due:
+        first = due[0]
+        numbers = {
+            "node": first.node_name if len(due) == 1 else f"{len(due)} nodes",
+            "due": first.due.isoformat(timespec="minutes"),
+            "return_seconds": seconds(state.return_time(look.pool)),
+        }
+        yield due, Because(Reason.LOAN_DUE, numbers)
+    groups: dict[str, tuple[list[Loan], Because]] = {}
+    for loan in called:
+        because = _recalled(state, loan)
+        if because is not None:
+            key = f"{because.reason}{sorted(because.numbers.items())}"
+            groups.setdefault(key, ([], because))[0].append(loan)
+    yield from groups.values()
+
+
+def _comings(state: State, loans: Sequence[Loan], now: datetime) -> tuple[list[Homecoming], tuple[Alternative, ...]]:
+    """All of them come home; what cannot be moved on a node is told, and the rest of that node still goes."""
+    found: list[Homecoming] = []
+    notes: list[Alternative] = []
+    for loan in loans:
+        answer = homecoming(state, loan, now)
+        if isinstance(answer, Because):
+            notes.append(Alternative(loan.node_name, answer))
+            answer = _without_squatters(state, loan, now)
+        found.append(answer)
+    return found, tuple(notes)
+
+
+def _without_squatters(state: State, loan: Loan, now: datetime) -> Homecoming:
+    node = state.inventory.nodes[loan.node]
+    gangs: list[Casualty] = []
+    for gang in dict.fromkeys(pod.gang for pod in state.lent_pods(node)):
+        members = [pod for pod in state.inventory.gang_pods(gang) if pod.node and not pod.terminal]
+        live = tuple(pod for pod in members if pod.deleting_at is None)
+        if live and all(immovable(state, pod) is None for pod in live):
+            gangs.append(Casualty(gang, live, whole=True, lost_gpu_seconds=lost_work(live, now), patience=None))
+    return Homecoming(loan, node, tuple(gangs))

@@ -1,0 +1,209 @@
+"""Everything the engine remembers, in one place that methods read and only the engine's handlers write.
+
+Nothing here decides; the small questions answered here are the ones that several methods ask.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from rebalancer.core.demand import PoolWatch
+from rebalancer.core.facts import Node, Pod
+from rebalancer.core.headroom import return_seconds
+from rebalancer.core.instructions import RaiseAlert, WorkloadRecord
+from rebalancer.core.inventory import Inventory
+from rebalancer.core.loans import Loan, LoanPhase
+from rebalancer.core.plan import FINAL, Alternative, EvictGang, Method, Outcome, Plan, Result, Step
+from rebalancer.core.policy import Policy, PoolPolicy
+from rebalancer.core.reasons import Because
+from rebalancer.core.telemetry import Verdict
+from rebalancer.core.units import Activity, GangId, LoanId, Mode, NodeUid, PlanId, PoolName, WorkloadId
+
+RETURNS_KEPT = 32
+"""Measured return times remembered per pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a method proposes; the engine gives it an id, a validity and a term."""
+
+    pool: PoolName
+    method: Method
+    because: Because
+    steps: tuple[Step, ...]
+    alternatives: tuple[Alternative, ...] = ()
+    pressing: bool = False
+    awaits_approval: bool = False
+    cancels: PlanId = ""
+
+
+@dataclass(slots=True)
+class OpenPlan:
+    """A published plan and what has come back of it, by step index."""
+
+    plan: Plan
+    results: dict[int, Result] = field(default_factory=dict)
+    called_off: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether every step has ended."""
+        return all(self.results.get(index) in FINAL for index in range(len(self.plan.steps)))
+
+    @property
+    def evicting(self) -> bool:
+        """Whether an eviction of it has begun or ended well: from then on it cannot be called off."""
+        live = (Result.STARTED, Result.DONE, Result.BLOCKED)
+        steps = enumerate(self.plan.steps)
+        return any(isinstance(step, EvictGang) and self.results.get(index) in live for index, step in steps)
+
+    def pending_steps(self) -> list[Step]:
+        """Steps that have not ended."""
+        return [step for index, step in enumerate(self.plan.steps) if self.results.get(index) not in FINAL]
+
+
+class State:
+    """The engine's memory. Collections are insertion-ordered; sort before a decision depends on order."""
+
+    def __init__(self, cluster: str, policy: Policy) -> None:
+        """Start empty under a policy."""
+        self.cluster = cluster
+        self.policy = policy
+        self.inventory = Inventory()
+        self.verdicts: dict[NodeUid, Verdict] = {}
+        self.heartbeats: dict[int, datetime] = {}
+        self.loans: dict[LoanId, Loan] = {}
+        self.loan_of: dict[NodeUid, LoanId] = {}
+        self.away: dict[PoolName, dict[LoanId, None]] = {}
+        self.workloads: dict[WorkloadId, WorkloadRecord] = {}
+        self.plans: dict[PlanId, OpenPlan] = {}
+        self.busy_nodes: dict[NodeUid, PlanId] = {}
+        self.busy_gangs: dict[GangId, PlanId] = {}
+        self.finished: dict[PlanId, OpenPlan] = {}
+        self.complaints: dict[tuple[PlanId, int], Outcome] = {}
+        self.unmarked: dict[NodeUid, datetime] = {}
+        self.refused_policy = ""
+        self.blocked_gangs: dict[GangId, tuple[datetime, Because]] = {}
+        self.home_since: dict[NodeUid, datetime] = {}
+        self.watches: dict[PoolName, PoolWatch] = {}
+        self.returns: dict[PoolName, deque[float]] = {}
+        self.touched: deque[tuple[datetime, PoolName, int]] = deque()
+        self.namespace_evictions: dict[str, deque[datetime]] = {}
+        self.recalls: dict[NodeUid, Because] = {}
+        self.alerts: dict[str, RaiseAlert] = {}
+        self.synced: dict[str, bool] = {}
+        self.snapshots: dict[str, tuple[str, dict[str, None]]] = {}
+        self.behind = False
+        self.lag_seconds = 0.0
+        self.term = 0
+
+    # -- policy and brakes -----------------------------------------------------------------------------------
+
+    def pool_policy(self, pool: PoolName) -> PoolPolicy | None:
+        """The pool's policy, None for a pool that only nodes name."""
+        return self.policy.pools.get(pool)
+
+    def mode(self, pool: PoolName) -> Mode:
+        """The mode in force: the control object's override, else the policy's, else shadow."""
+        override = self.inventory.control.modes.get(pool)
+        if override is not None:
+            return override
+        policy = self.pool_policy(pool)
+        return policy.mode if policy else Mode.SHADOW
+
+    def paused(self, pool: PoolName) -> bool:
+        """Whether an operator has put lending of this pool on hold."""
+        control = self.inventory.control
+        return control.paused or control.retired or pool in control.paused_pools
+
+    def complete(self) -> bool:
+        """Whether nodes and pods are known completely and the streams are up to date."""
+        return bool(self.synced.get("node")) and bool(self.synced.get("pod")) and not self.behind
+
+    def seen(self, of: str, uid: str) -> None:
+        """Remember that a running snapshot of this kind contains the object."""
+        running = self.snapshots.get(of)
+        if running is not None:
+            running[1][uid] = None
+
+    # -- telemetry -------------------------------------------------------------------------------------------
+
+    def fresh(self, verdict: Verdict, now: datetime) -> bool:
+        """Whether a verdict, or a heartbeat that covers it, is within the freshness bound of event time."""
+        heard = self.heartbeats.get(verdict.partition, verdict.at)
+        return now - max(heard, verdict.at) <= self.policy.activities.freshness
+
+    def activity(self, node: NodeUid, now: datetime) -> Activity:
+        """Busy, idle or unknown; a stale verdict is unknown."""
+        verdict = self.verdicts.get(node)
+        return verdict.activity if verdict is not None and self.fresh(verdict, now) else Activity.UNKNOWN
+
+    # -- loans and plans -------------------------------------------------------------------------------------
+
+    def open_loans(self, lender: PoolName | None = None) -> list[Loan]:
+        """Loans whose node is away, or about to be, in due and name order."""
+        pools = sorted(self.away) if lender is None else [lender]
+        found = [self.loans[uid] for pool in pools for uid in self.away.get(pool, ())]
+        return sorted(found, key=lambda loan: (loan.due, loan.node_name, loan.id))
+
+    def virtually_away(self, lender: PoolName) -> int:
+        """GPUs that only the shadow ledger has lent."""
+        return sum(loan.gpus for loan in self.open_loans(lender) if loan.virtual)
+
+    def away_gpus(self, lender: PoolName) -> int:
+        """GPUs of a lender's open loans."""
+        return sum(loan.gpus for loan in self.open_loans(lender))
+
+    def returning_gpus(self, lender: PoolName) -> int:
+        """GPUs of a lender's loans that are on their way home."""
+        loans = self.open_loans(lender)
+        return sum(loan.gpus for loan in loans if loan.phase is LoanPhase.RECALLING or self.in_return(loan.node))
+
+    def in_return(self, node: NodeUid) -> bool:
+        """Whether an open plan brings this node home."""
+        plan = self.plans.get(self.busy_nodes.get(node, ""))
+        return plan is not None and plan.plan.method is not Method.LEND and not plan.plan.awaits_approval
+
+    def at_home(self, node: Node) -> bool:
+        """Whether the owner has the node for itself: no mark, no open loan, no plan that takes it away."""
+        return node.loan is None and node.uid not in self.loan_of and node.uid not in self.busy_nodes
+
+    def at_hand(self, node: Node) -> bool:
+        """Whether the owner's pods may land there: as at home, or lent in the shadow ledger only."""
+        loan = self.loans.get(self.loan_of.get(node.uid, ""))
+        return self.at_home(node) or (loan is not None and loan.virtual and node.loan is None)
+
+    def return_time(self, lender: PoolName) -> timedelta:
+        """Closing to restored: learnt from this pool's returns, the lead time until then."""
+        measured = self.returns.get(lender, ())
+        return timedelta(seconds=return_seconds(tuple(measured), self.policy.borrowing.lead_time))
+
+    def in_flight(self) -> dict[str, int]:
+        """Members of open eviction steps per budget (namespace/name), those already deleting left out."""
+        counts: dict[str, int] = {}
+        for open_plan in self.plans.values():
+            for step in open_plan.pending_steps():
+                for member in step.members if isinstance(step, EvictGang) else ():
+                    pod = self.inventory.pods.get(member.uid)
+                    if pod is None or pod.deleting_at is not None:
+                        continue
+                    for budget in member.budgets:
+                        key = f"{member.namespace}/{budget}"
+                        counts[key] = counts.get(key, 0) + 1
+        return counts
+
+    def room_in_caps(self, pool: PoolName, now: datetime) -> int:
+        """Nodes that may still be touched by lending or load-driven reclaim in the rolling span."""
+        pace = self.policy.pace
+        while self.touched and now - self.touched[0][0] >= pace.per:
+            self.touched.popleft()
+        of_pool = sum(count for _, name, count in self.touched if name == pool)
+        of_all = sum(count for _, _, count in self.touched)
+        return max(0, min(pace.nodes_per_pool - of_pool, pace.nodes_per_cluster - of_all))
+
+    def lent_pods(self, node: Node) -> list[Pod]:
+        """Pods on a node that hold GPUs, by gang and name."""
+        pods = [pod for pod in self.inventory.guests(node.name) if pod.gpus is None or pod.gpus > 0]
+        return sorted(pods, key=lambda pod: (pod.gang, pod.name, pod.uid))
