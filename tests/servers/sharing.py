@@ -6,6 +6,7 @@ the same code.
 """
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ def shared_kafka(folder: Path) -> Iterator[Addresses]:
     with file_lock(folder / "lock"):
         note = folder / "kafka.json"
         if not note.exists():
-            mine = KafkaServer(folder / f"kafka-{os.getpid()}").start()
+            mine = KafkaServer(Path(tempfile.mkdtemp(prefix="kafka-", dir=folder))).start()
             note.write_text(mine.addresses.to_json())
         me = users / str(os.getpid())
         me.touch()
