@@ -15,9 +15,9 @@ from rebalancer.core import ledger
 from rebalancer.core.demand import Homes, PoolWatch
 from rebalancer.core.facts import Node, Pod
 from rebalancer.core.headroom import Headroom
-from rebalancer.core.instructions import AskSnapshot, Instruction, PublishPlan
+from rebalancer.core.instructions import AskSnapshot, Instruction, PoolMemory, PublishPlan
 from rebalancer.core.inventory import kind_of
-from rebalancer.core.plan import FINAL, Method
+from rebalancer.core.plan import Method
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import RETURNS_KEPT, State
 from rebalancer.core.stimuli import (
@@ -249,21 +249,27 @@ def _restored(state: State, stimulus: Restored, now: datetime) -> Effect:
         for moment in record.evictions:
             state.namespace_evictions.setdefault(record.namespace, deque(maxlen=10_000)).append(moment)
     for memory in stimulus.pools:
-        if memory.pool in state.watches:
-            state.watches[memory.pool].headroom = Headroom.from_memory(memory, state.watches[memory.pool].headroom)
-            state.returns[memory.pool] = deque(memory.returns, maxlen=RETURNS_KEPT)
+        _remember(state, memory)
+    _reopen_plans(state, stimulus, now)
+    records = [record for told in stimulus.outcomes for record in ledger.outcome(state, told)]
+    if stimulus.synced:
+        state.synced.update({"node": True, "pod": True})
+    return None, records
+
+
+def _remember(state: State, memory: PoolMemory) -> None:
+    watch = state.watches.get(memory.pool)
+    if watch is not None:
+        watch.headroom = Headroom.from_memory(memory, watch.headroom)
+        state.returns[memory.pool] = deque(memory.returns, maxlen=RETURNS_KEPT)
+
+
+def _reopen_plans(state: State, stimulus: Restored, now: datetime) -> None:
     cancelled = {plan.cancels for plan in stimulus.plans if plan.method is Method.CANCEL}
     for plan in stimulus.plans:
         if plan.mode is Mode.ACT and plan.method is not Method.CANCEL and now <= plan.valid_until:
             ledger.adopt(state, plan, now)
             state.plans[plan.id].called_off = plan.id in cancelled
-    records = [record for told in stimulus.outcomes for record in ledger.outcome(state, told)]
-    for told in stimulus.outcomes:
-        if told.kind == "evict" and told.result in FINAL:
-            state.blocked_gangs.pop(told.target, None)
-    if stimulus.synced:
-        state.synced.update({"node": True, "pod": True})
-    return None, records
 
 
 Handler = Callable[[State, Any, datetime], Effect]

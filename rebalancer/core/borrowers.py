@@ -14,7 +14,7 @@ from rebalancer.core.facts import Node, Pod, Taint
 from rebalancer.core.fit import selects, tolerates, untolerated
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
-from rebalancer.core.units import ON_LOAN, GangId, OwnerClass, seconds
+from rebalancer.core.units import ON_LOAN, GangId, Number, OwnerClass, seconds
 
 MODEL_KEYS = ("gpu-model", "accelerator", "nvidia.com/gpu.product")
 NETWORK_KEYS = ("network",)
@@ -70,7 +70,11 @@ def refused(state: State, who: Borrower, now: datetime) -> Because | None:
             return why
     leave = max(pod.grace_seconds + pod.notice_seconds for pod in who.pods)
     if leave > seconds(policy.lead_time) or max(pod.grace_seconds for pod in who.pods) > seconds(policy.max_grace):
-        numbers = {"gang": who.gang, "needed_seconds": leave, "lead_seconds": seconds(policy.lead_time)}
+        numbers: dict[str, Number] = {
+            "gang": who.gang,
+            "needed_seconds": leave,
+            "lead_seconds": seconds(policy.lead_time),
+        }
         return Because(Reason.GRACE_TOO_LONG, numbers)
     never = never_evictable(state.inventory, who.gang, who.pods)
     if never is not None:
@@ -99,7 +103,7 @@ def _cooling(state: State, pod: Pod, now: datetime) -> Because | None:
     if record is not None and record.protected_until is not None and record.protected_until > now:
         recent = [moment for moment in record.evictions if now - moment < DAY]
         until = record.protected_until.isoformat(timespec="minutes")
-        numbers = {"workload": record.workload, "preemptions": len(recent), "until": until}
+        numbers: dict[str, Number] = {"workload": record.workload, "preemptions": len(recent), "until": until}
         return Because(Reason.PREEMPTED_TOO_OFTEN, numbers)
     if record is not None and record.cooldown_until is not None and record.cooldown_until > now:
         until = record.cooldown_until.isoformat(timespec="minutes")

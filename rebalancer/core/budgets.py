@@ -16,6 +16,7 @@ from rebalancer.core.facts import Budget, Pod
 from rebalancer.core.fit import matches
 from rebalancer.core.inventory import Inventory
 from rebalancer.core.reasons import Because, Reason
+from rebalancer.core.units import Number
 
 SCALABLE = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
 """Owner kinds that have a scale subresource."""
@@ -80,22 +81,34 @@ def never_evictable(inventory: Inventory, gang: str, members: Sequence[Pod]) -> 
     for cover in covers(inventory, members):
         most = ceiling(cover.budget, cover.members)
         if most < len(cover.members):
-            numbers = {"budget": cover.budget.name, "ceiling": most, "members": len(cover.members), "gang": gang}
+            numbers: dict[str, Number] = {
+                "budget": cover.budget.name,
+                "ceiling": most,
+                "members": len(cover.members),
+                "gang": gang,
+            }
             return Because(Reason.BUDGET_NEVER_ALLOWS, numbers)
     return None
 
 
-def blocked_now(
-    inventory: Inventory, gang: str, members: Sequence[Pod], in_flight: dict[str, int]
-) -> Because | None:
-    """Why a gang cannot go now. ``in_flight``: our evictions per budget (namespace/name) that its status does not show yet."""
+def blocked_now(inventory: Inventory, gang: str, members: Sequence[Pod], in_flight: dict[str, int]) -> Because | None:
+    """Why a gang cannot go now. ``in_flight``: our evictions per budget that its status does not show yet."""
     for pod in members:
         if len(covering(inventory, pod)) > 1:
             return Because(Reason.TWO_BUDGETS, {"pod": f"{pod.namespace}/{pod.name}"})
     for cover in covers(inventory, members):
         counted = [pod for pod in cover.members if pod.node and pod.deleting_at is None]
-        allowed = cover.budget.allowed - in_flight.get(f"{cover.budget.namespace}/{cover.budget.name}", 0) if cover.budget.current else 0
+        allowed = (
+            cover.budget.allowed - in_flight.get(f"{cover.budget.namespace}/{cover.budget.name}", 0)
+            if cover.budget.current
+            else 0
+        )
         if allowed < len(counted):
-            numbers = {"budget": cover.budget.name, "allowed": allowed, "members": len(counted), "gang": gang}
+            numbers: dict[str, Number] = {
+                "budget": cover.budget.name,
+                "allowed": allowed,
+                "members": len(counted),
+                "gang": gang,
+            }
             return Because(Reason.BUDGET_BLOCKED, numbers)
     return None

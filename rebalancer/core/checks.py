@@ -14,7 +14,7 @@ class InvariantBroken(AssertionError):  # noqa: N818 - says what happened
     """The state contradicts itself."""
 
 
-def _hold(condition: bool, message: str) -> None:  # noqa: FBT001 - an assertion helper reads best positionally
+def _hold(condition: bool, message: str) -> None:
     if not condition:
         raise InvariantBroken(message)
 
@@ -47,7 +47,10 @@ def _totals(state: State) -> None:
 def _loans(state: State) -> None:
     for node, loan_id in state.loan_of.items():
         loan = state.loans.get(loan_id)
-        _hold(loan is not None and loan.open and loan.node == node, f"node {node} points at a loan that is not open")
+        _hold(
+            loan is not None and loan.open and loan.node == node,
+            f"node {node} points at a loan that is not open",
+        )
     for loan in state.loans.values():
         if loan.open:
             _hold(bool(loan.lender), f"loan {loan.id} has no lender")

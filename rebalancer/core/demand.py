@@ -131,7 +131,9 @@ def waiting(inventory: Inventory, homes: Homes, policy: Policy) -> dict[PoolName
     return found
 
 
-def measured_gpus(watch: PoolWatch, heartbeats: dict[int, datetime], now: datetime, freshness: timedelta) -> float | None:
+def measured_gpus(
+    watch: PoolWatch, heartbeats: dict[int, datetime], now: datetime, freshness: timedelta
+) -> float | None:
     """Sum of utilisation over fresh partitions, in GPUs; None when nothing is known."""
     fresh = [
         entry.total

@@ -12,7 +12,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
-from rebalancer.core.units import GangId, LoanId, Mode, NodeUid, OwnerClass, PlanId, PodUid, PoolName, WorkloadId
+from rebalancer.core.units import (
+    GangId,
+    LoanId,
+    Mode,
+    NodeUid,
+    OwnerClass,
+    PlanId,
+    PodUid,
+    PoolName,
+    WorkloadId,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from rebalancer.core.units import GangId, NodeUid, OwnerClass, PodUid, PoolName
 GRAVEYARD = 20_000
 """Deleted uids remembered, so that a late addition does not resurrect (bounded: oldest forgotten first)."""
 KINDS: tuple[tuple[type, FactKind], ...] = (
-    (Pod, "pod"), (Node, "node"), (Budget, "budget"), (GangSpec, "group"), (Namespace, "namespace"), (Control, "control"),
+    (Pod, "pod"), (Node, "node"), (Budget, "budget"), (GangSpec, "group"),
+    (Namespace, "namespace"), (Control, "control"),
 )  # fmt: skip
 
 
@@ -28,7 +29,7 @@ def kind_of(fact: Fact) -> FactKind:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over a pool's nodes, in GPUs unless named otherwise. ``away``: marked as lent, ``usable``: own and at home."""
+    """Sums over a pool's nodes, in GPUs unless named otherwise. ``away``: marked as lent, ``usable``: at home."""
 
     nodes: int = 0
     owned: int = 0

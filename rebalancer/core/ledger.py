@@ -180,24 +180,27 @@ def _by_kind(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[In
     loan = state.loans.get(told.loan)
     if loan is None:
         return []
-    done = told.result is Result.DONE
     if told.because.reason is Reason.NODE_GONE and told.result in FINAL:
         return move(state, loan, LoanEvent.NODE_DELETED, told.at)
+    event = _event(told)
+    if event is LoanEvent.RESTORED:
+        _learn(state, loan, told)
+    return move(state, loan, event, told.at) if event is not None else []
+
+
+def _event(told: Outcome) -> LoanEvent | None:
+    """What an outcome means for its loan; steps that did not end, or ended without a trace, mean nothing."""
+    if told.result is Result.DONE:
+        return {"lend": LoanEvent.LENT, "close": LoanEvent.CLOSED, "restore": LoanEvent.RESTORED}[told.kind]
     if told.kind == "lend":
-        event = LoanEvent.LENT if done else LoanEvent.REFUSED
-        return move(state, loan, event, told.at) if told.result in FINAL else []
-    if told.kind == "close":
-        return move(state, loan, LoanEvent.CLOSED, told.at) if done else _reopened(state, loan, told)
-    if not done:
-        return _reopened(state, loan, told)
+        return LoanEvent.REFUSED if told.result in FINAL else None
+    return LoanEvent.REOPENED if told.result is Result.CANCELLED else None
+
+
+def _learn(state: State, loan: Loan, told: Outcome) -> None:
     took = told.numbers.get("return_seconds")
     if isinstance(took, int | float):
         state.returns.setdefault(loan.lender, deque(maxlen=RETURNS_KEPT)).append(float(took))
-    return move(state, loan, LoanEvent.RESTORED, told.at)
-
-
-def _reopened(state: State, loan: Loan, told: Outcome) -> list[Instruction]:
-    return move(state, loan, LoanEvent.REOPENED, told.at) if told.result is Result.CANCELLED else []
 
 
 def _evicted(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[Instruction]:

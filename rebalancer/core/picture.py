@@ -25,7 +25,7 @@ def picture(state: State, look: Look, now: datetime) -> PoolState:
     """The pool now; accumulates idle GPU-hours by blocker since the last picture of the same UTC day."""
     pool, watch, totals = look.pool, state.watches[look.pool], state.inventory.totals(look.pool)
     nodes = [state.inventory.nodes[uid] for uid in state.inventory.members.get(pool, ())]
-    sums = {activity: 0 for activity in Activity}
+    sums = dict.fromkeys(Activity, 0)
     for node in nodes:
         if node.loan is None and usable(node):
             sums[state.activity(node.uid, now)] += node.gpus
@@ -57,7 +57,10 @@ def picture(state: State, look: Look, now: datetime) -> PoolState:
         idle_blockers=blockers,
         idle_gpu_hours={key: round(value, 4) for key, value in sorted(watch.idle_hours.items())},
         occupancy={name: round(value, 4) for name, value in _occupancy(state, look, now).items()},
-        shadow={"gpu_hours_lent": round(watch.shadow_lent, 4), "gpu_hours_missed": round(watch.shadow_missed, 4)},
+        shadow={
+            "gpu_hours_lent": round(watch.shadow_lent, 4),
+            "gpu_hours_missed": round(watch.shadow_missed, 4),
+        },
     )
 
 

@@ -16,7 +16,18 @@ from typing import Literal, TypeAlias
 
 from rebalancer.core.facts import Taint
 from rebalancer.core.reasons import Because
-from rebalancer.core.units import GangId, LoanId, Mode, NodeUid, Number, OwnerClass, PlanId, PodUid, PoolName, WorkloadId
+from rebalancer.core.units import (
+    GangId,
+    LoanId,
+    Mode,
+    NodeUid,
+    Number,
+    OwnerClass,
+    PlanId,
+    PodUid,
+    PoolName,
+    WorkloadId,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from rebalancer.core.loans import Loan
 from rebalancer.core.plan import Alternative, EvictGang, Member
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
-from rebalancer.core.units import GangId, seconds
+from rebalancer.core.units import GangId, Number, seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,20 @@ def _patience(state: State, gang: GangId, members: Sequence[Pod], now: datetime)
         return Because(Reason.CHECKPOINTING, {"gang": gang})
     starts = [pod.started_at for pod in members if pod.started_at is not None]
     if starts and now - max(starts) < policy.min_runtime:
-        numbers = {"gang": gang, "run_seconds": seconds(now - max(starts)), "min_seconds": seconds(policy.min_runtime)}
+        numbers: dict[str, Number] = {
+            "gang": gang,
+            "run_seconds": seconds(now - max(starts)),
+            "min_seconds": seconds(policy.min_runtime),
+        }
         return Because(Reason.MIN_RUNTIME, numbers)
     record = state.workloads.get(members[0].workload)
     if record is not None and record.protected_until is not None and record.protected_until > now:
         until = record.protected_until.isoformat(timespec="minutes")
-        numbers_often = {"workload": record.workload, "preemptions": len(record.evictions), "until": until}
+        numbers_often: dict[str, Number] = {
+            "workload": record.workload,
+            "preemptions": len(record.evictions),
+            "until": until,
+        }
         return Because(Reason.PREEMPTED_TOO_OFTEN, numbers_often)
     if record is not None and record.cooldown_until is not None and record.cooldown_until > now:
         until = record.cooldown_until.isoformat(timespec="minutes")
@@ -102,7 +110,9 @@ def casualty(state: State, gang: GangId, node_name: str, now: datetime) -> Casua
     keep = max(pods[0].gang_min, 1) if pods else 1
     shrink = 0 < len(here) < len(live) and len(live) - len(here) >= keep
     members = tuple(here if shrink and pods[0].gang_min < pods[0].gang_size else live)
-    return Casualty(gang, members, len(members) == len(live), lost_work(members, now), _patience(state, gang, live, now))
+    return Casualty(
+        gang, members, len(members) == len(live), lost_work(members, now), _patience(state, gang, live, now)
+    )
 
 
 def homecoming(state: State, loan: Loan, now: datetime) -> Homecoming | Because:
@@ -160,9 +170,8 @@ def choose(
             open_to_us.append(found)
     chosen = _greedy(state, open_to_us, enough, partial=partial)
     taken = {coming.loan.id for coming in chosen}
-    for coming in open_to_us:
-        if coming.loan.id not in taken:
-            rejected.append(Alternative(coming.node.name, _passed_over(coming)))
+    left = [coming for coming in open_to_us if coming.loan.id not in taken]
+    rejected += [Alternative(coming.node.name, _passed_over(coming)) for coming in left]
     return Choice(tuple(chosen), tuple(rejected))
 
 
@@ -177,7 +186,11 @@ def _passed_over(coming: Homecoming) -> Because:
 
 
 def _greedy(
-    state: State, candidates: Sequence[Homecoming], enough: Callable[[Sequence[Homecoming]], bool], *, partial: bool
+    state: State,
+    candidates: Sequence[Homecoming],
+    enough: Callable[[Sequence[Homecoming]], bool],
+    *,
+    partial: bool,
 ) -> list[Homecoming]:
     chosen: list[Homecoming] = []
     gone: set[GangId] = set()
@@ -197,7 +210,12 @@ def _price(state: State, coming: Homecoming, gone: set[GangId]) -> tuple[int, fl
     patience = sum(victim.patience is not None for victim in fresh)
     fixed = state.policy.borrowing.gang_cost_gpu_seconds
     cost = sum(victim.lost_gpu_seconds + fixed for victim in fresh)
-    return (patience, cost / max(1, coming.loan.gpus), seconds(coming.loan.due - coming.loan.opened_at), coming.node.name)
+    return (
+        patience,
+        cost / max(1, coming.loan.gpus),
+        seconds(coming.loan.due - coming.loan.opened_at),
+        coming.node.name,
+    )
 
 
 def _trimmed(chosen: list[Homecoming], enough: Callable[[Sequence[Homecoming]], bool]) -> list[Homecoming]:
@@ -232,5 +250,3 @@ def eviction(state: State, victim: Casualty, not_before: datetime, deadline: dat
 def _member(state: State, pod: Pod) -> Member:
     budgets = tuple(item.name for item in covering(state.inventory, pod))
     return Member(pod.uid, pod.namespace, pod.name, pod.node, pod.gpus or 0, budgets)
-
-

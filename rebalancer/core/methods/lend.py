@@ -39,6 +39,15 @@ class Terms:
     gpus: float
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Nodes for one gang, on what terms, and when it was made."""
+
+    nodes: tuple[Node, ...]
+    terms: Terms
+    now: datetime
+
+
 def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
     """One draft per gang that can be helped with nodes of this pool."""
     if not look.policy.lends_to:
@@ -101,22 +110,37 @@ def _empty(state: State, pool: str) -> list[Node]:
 
 def refuses(state: State, node: Node, now: datetime) -> Because | None:
     """Why this node may not be lent now, whoever would borrow it; None if it may."""
+    return (
+        _unusable(state, node)
+        or _occupied(state, node)
+        or _telemetry_refuses(state, node, now)
+        or _resting(state, node, now)
+    )
+
+
+def _unusable(state: State, node: Node) -> Because | None:
     name: dict[str, Number] = {"node": node.name}
-    if not usable(node) or node.divided:
-        why = "not ready, cordoned or starting" if not usable(node) else "divided"
-        reason = Reason.LABEL_CONFLICT if node.quarantine else Reason.NODE_NOT_USABLE
-        return Because(reason, {**name, "why": node.quarantine or why})
+    if node.quarantine:
+        return Because(Reason.LABEL_CONFLICT, {**name, "why": node.quarantine})
+    if not usable(node):
+        return Because(Reason.NODE_NOT_USABLE, {**name, "why": "not ready, cordoned or starting"})
+    if node.divided:
+        return Because(Reason.NODE_NOT_USABLE, {**name, "why": "its GPUs are divided"})
     if node.opted_out:
         return Because(Reason.OPTED_OUT, {"target": node.name})
     if not state.at_home(node) or any(taint.key == CLOSING for taint in node.taints):
         return Because(Reason.IN_TRANSIT, name)
+    return None
+
+
+def _occupied(state: State, node: Node) -> Because | None:
     if state.inventory.nominated.get(node.name):
-        return Because(Reason.NOMINATED, name)
+        return Because(Reason.NOMINATED, {"node": node.name})
     if state.inventory.held(node) > 0:
         return Because(Reason.HELD, {"held_gpus": state.inventory.held(node)})
     if any(pod.gpus is None for pod in state.inventory.guests(node.name)):
         return Because(Reason.GPU_COUNT_UNKNOWN, {"pod": node.name})
-    return _telemetry_refuses(state, node, now) or _resting(state, node, now)
+    return None
 
 
 def _telemetry_refuses(state: State, node: Node, now: datetime) -> Because | None:
@@ -131,7 +155,10 @@ def _telemetry_refuses(state: State, node: Node, now: datetime) -> Because | Non
         return Because(Reason.BUSY)
     dwell = state.policy.activities.dwell
     if now - verdict.since < dwell:
-        idle = {"idle_minutes": seconds(now - verdict.since) // 60, "dwell_minutes": seconds(dwell) // 60}
+        idle: dict[str, Number] = {
+            "idle_minutes": seconds(now - verdict.since) // 60,
+            "dwell_minutes": seconds(dwell) // 60,
+        }
         return Because(Reason.NOT_IDLE_LONG_ENOUGH, idle)
     return None
 
@@ -140,13 +167,15 @@ def _resting(state: State, node: Node, now: datetime) -> Because | None:
     since, dwell = state.home_since.get(node.uid), state.policy.activities.dwell
     if since is None or now - since >= dwell:
         return None
-    numbers = {"node": node.name, "minutes": seconds(now - since) // 60, "dwell_minutes": seconds(dwell) // 60}
+    numbers: dict[str, Number] = {
+        "node": node.name,
+        "minutes": seconds(now - since) // 60,
+        "dwell_minutes": seconds(dwell) // 60,
+    }
     return Because(Reason.RESTING, numbers)
 
 
-def _matches(
-    state: State, look: Look, terms: Terms, candidates: Sequence[Node], now: datetime
-) -> Iterator[Draft]:
+def _matches(state: State, look: Look, terms: Terms, candidates: Sequence[Node], now: datetime) -> Iterator[Draft]:
     elsewhere = _elsewhere(state)
     lent: list[Room] = []
     nodes_left, gpus_left = terms.nodes, terms.gpus
@@ -169,7 +198,8 @@ def _matches(
         gpus_left -= sum(room.node.gpus for room in found)
         lent += found
         state.watches[look.pool].borrower = None
-        yield _draft(state, look, who, [room.node for room in found], terms, now, tuple(passed[-TOLD:]))
+        offer = Offer(tuple(room.node for room in found), terms, now)
+        yield _draft(look, who, offer, tuple(passed[-TOLD:]), state)
 
 
 def _elsewhere(state: State) -> list[Room]:
@@ -215,38 +245,29 @@ def lent_taints(node: Node, policy: PoolPolicy, borrower: OwnerClass) -> tuple[T
     return (*rest, borrowers.on_loan_taint(borrower))
 
 
-def _draft(
-    state: State,
-    look: Look,
-    who: Borrower,
-    nodes: Sequence[Node],
-    terms: Terms,
-    now: datetime,
-    passed: tuple[Alternative, ...],
-) -> Draft:
-    recall_at = terms.due - state.return_time(look.pool)
-    steps = tuple(
-        LendNode(
-            loan=stable_id(state.cluster, node.uid, who.gang, now.isoformat()),
-            node=node.uid,
-            node_name=node.name,
-            lender=look.pool,
-            borrower=who.pods[0].owner,
-            gang=who.gang,
-            gpus=node.gpus,
-            due=terms.due,
-            recall_at=recall_at,
-            owner_taint=look.policy.owner_taint if look.policy.owner_taint in node.taints else None,
-        )
-        for node in nodes
-    )
-    idle = min(seconds(now - state.verdicts[node.uid].since) for node in nodes)
+def _draft(look: Look, who: Borrower, found: Offer, passed: tuple[Alternative, ...], state: State) -> Draft:
     numbers: dict[str, Number] = {
-        "gpus": sum(node.gpus for node in nodes),
-        "node": ", ".join(node.name for node in nodes),
-        "idle_minutes": idle // 60,
-        "spare_nodes": int(terms.gpus // max(1, nodes[0].gpus)),
+        "gpus": sum(node.gpus for node in found.nodes),
+        "node": ", ".join(node.name for node in found.nodes),
+        "idle_minutes": min(seconds(found.now - state.verdicts[node.uid].since) for node in found.nodes) // 60,
+        "spare_nodes": int(found.terms.gpus // max(1, found.nodes[0].gpus)),
         "gang": who.gang,
-        "due": terms.due.isoformat(timespec="minutes"),
+        "due": found.terms.due.isoformat(timespec="minutes"),
     }
+    steps = tuple(_step(state, look, who, node, found) for node in found.nodes)
     return Draft(look.pool, Method.LEND, Because(Reason.IDLE_PROVEN, numbers), steps, passed)
+
+
+def _step(state: State, look: Look, who: Borrower, node: Node, found: Offer) -> LendNode:
+    return LendNode(
+        loan=stable_id(state.cluster, node.uid, who.gang, found.now.isoformat()),
+        node=node.uid,
+        node_name=node.name,
+        lender=look.pool,
+        borrower=who.pods[0].owner,
+        gang=who.gang,
+        gpus=node.gpus,
+        due=found.terms.due,
+        recall_at=found.terms.due - state.return_time(look.pool),
+        owner_taint=look.policy.owner_taint if look.policy.owner_taint in node.taints else None,
+    )

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Literal
 
 from rebalancer.core.instructions import RaiseAlert
-from rebalancer.core.look import Look
 from rebalancer.core.loans import LoanPhase
+from rebalancer.core.look import Look
 from rebalancer.core.methods.lend import refuses
 from rebalancer.core.plan import stable_id
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
-from rebalancer.core.units import Activity, OwnerClass, seconds
+from rebalancer.core.units import Activity, Number, OwnerClass, seconds
 
 CRITICAL = frozenset({Reason.OVERDUE, Reason.GANG_SPLIT, Reason.LOAN_LOST})
 LOST_SHOWN = 100
@@ -24,7 +25,12 @@ LOST_SHOWN = 100
 
 def alerts(state: State, look: Look, now: datetime) -> list[RaiseAlert]:
     """All alerts that stand for a pool now."""
-    found = [*_loans(state, look, now), *_complaints(state, look), *_telemetry(state, look, now), *_labels(state, look, now)]
+    found = [
+        *_loans(state, look, now),
+        *_complaints(state, look),
+        *_telemetry(state, look, now),
+        *_labels(state, look, now),
+    ]
     return [_alert(state, look.pool, target, because, now) for target, because in found]
 
 
@@ -40,7 +46,7 @@ def _alert(state: State, pool: str, target: str, because: Because, now: datetime
     key = stable_id(state.cluster, because.reason, target)
     standing = state.alerts.get(key)
     since = standing.since if standing is not None else now
-    severity = "critical" if because.reason in CRITICAL else "warning"
+    severity: Literal["warning", "critical"] = "critical" if because.reason in CRITICAL else "warning"
     return RaiseAlert(key, severity, target, pool, because, since)
 
 
@@ -49,7 +55,7 @@ def _loans(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Becau
         if loan.virtual:
             continue
         if now > loan.due:
-            numbers = {"node": loan.node_name, "overdue_seconds": seconds(now - loan.due)}
+            numbers: dict[str, Number] = {"node": loan.node_name, "overdue_seconds": seconds(now - loan.due)}
             yield loan.node_name, Because(Reason.OVERDUE, numbers)
         node = state.inventory.nodes.get(loan.node)
         for pod in state.lent_pods(node) if node is not None and node.loan is not None else ():

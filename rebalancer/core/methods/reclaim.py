@@ -8,6 +8,7 @@ before its first eviction is called off.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rebalancer.core.facts import Pod
@@ -19,10 +20,19 @@ from rebalancer.core.plan import Alternative, Method
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import Draft, State
 from rebalancer.core.units import NodeUid, OwnerClass
-from rebalancer.core.victims import Choice, Homecoming, choose
+from rebalancer.core.victims import Homecoming, choose
 
 SAMPLE_SPACING = timedelta(seconds=15)
 """Two signals count as two samples only this far apart (a usual scrape interval)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Nodes to come home, when that was decided, and before when nobody is evicted."""
+
+    comings: tuple[Homecoming, ...]
+    now: datetime
+    not_before: datetime
 
 
 def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
@@ -83,7 +93,7 @@ def _for_pending(state: State, look: Look, candidates: Sequence[Loan], now: date
     )
     first = min(pod.unschedulable_since or pod.created_at for pod in wanted)
     not_before = max(now, first + state.policy.signals.pending_debounce)
-    return _draft(state, look, paced, because, choice, now, not_before)
+    return _draft(state, look, because, Wanted(paced, now, not_before), choice.rejected)
 
 
 def _satisfiable(state: State, unmet: Sequence[Pod], candidates: Sequence[Loan]) -> list[Pod]:
@@ -95,7 +105,9 @@ def _satisfiable(state: State, unmet: Sequence[Pod], candidates: Sequence[Loan])
 
 
 def _for_rise(state: State, look: Look, candidates: Sequence[Loan], missing: float, now: datetime) -> Draft | None:
-    choice = choose(state, candidates, lambda found: sum(item.loan.gpus for item in found) >= missing, now, partial=True)
+    choice = choose(
+        state, candidates, lambda found: sum(item.loan.gpus for item in found) >= missing, now, partial=True
+    )
     paced = choice.homecomings[: state.room_in_caps(look.pool, now)]
     if not paced:
         return None
@@ -110,29 +122,22 @@ def _for_rise(state: State, look: Look, candidates: Sequence[Loan], missing: flo
     )
     nodes = max(1, state.inventory.totals(look.pool).nodes)
     open_circuit = len(paced) / nodes > state.policy.pace.circuit_share
-    draft = _draft(state, look, paced, because, choice, now, now)
+    draft = _draft(state, look, because, Wanted(paced, now, now), choice.rejected)
     if not open_circuit:
         return draft
-    share = {"share_percent": round(100 * len(paced) / nodes), "limit_percent": round(100 * state.policy.pace.circuit_share)}
+    share = {
+        "share_percent": round(100 * len(paced) / nodes),
+        "limit_percent": round(100 * state.policy.pace.circuit_share),
+    }
     note = Alternative(look.pool, Because(Reason.CIRCUIT_OPEN, {"pool": look.pool, **share}))
-    return Draft(
-        draft.pool, draft.method, because, draft.steps, (note, *draft.alternatives), awaits_approval=True
-    )
+    return Draft(draft.pool, draft.method, because, draft.steps, (note, *draft.alternatives), awaits_approval=True)
 
 
-def _draft(
-    state: State,
-    look: Look,
-    comings: Sequence[Homecoming],
-    because: Because,
-    choice: Choice,
-    now: datetime,
-    not_before: datetime,
-) -> Draft:
-    deadline = not_before + state.policy.acting.retry_deadline
-    steps = takeback.steps(state, comings, because, now=now, not_before=not_before, deadline=deadline)
+def _draft(state: State, look: Look, because: Because, found: Wanted, rejected: tuple[Alternative, ...]) -> Draft:
+    deadline = found.not_before + state.policy.acting.retry_deadline
+    steps = takeback.steps(state, found.comings, because, now=found.now, not_before=found.not_before, deadline=deadline)
     pressing = because.reason is Reason.INFERENCE_PENDING
-    return Draft(look.pool, Method.RECLAIM, because, steps, choice.rejected, pressing=pressing)
+    return Draft(look.pool, Method.RECLAIM, because, steps, rejected, pressing=pressing)
 
 
 def _cancels(state: State, look: Look, deficit: float) -> Iterator[Draft]:
@@ -149,5 +154,3 @@ def _cancels(state: State, look: Look, deficit: float) -> Iterator[Draft]:
 def _of(state: State, node: NodeUid, look: Look) -> bool:
     found = state.inventory.nodes.get(node)
     return found is not None and found.pool == look.pool
-
-

@@ -15,7 +15,7 @@ from rebalancer.core.methods import guards, takeback
 from rebalancer.core.plan import Alternative, Method
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import Draft, State
-from rebalancer.core.units import seconds
+from rebalancer.core.units import Number, seconds
 from rebalancer.core.victims import Casualty, Homecoming, homecoming, immovable, lost_work
 
 MARGIN = timedelta(seconds=60)
@@ -27,7 +27,7 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
     if guards.stops_return(state, look, now) is not None:
         return
     waiting = [loan for loan in state.open_loans(look.pool) if _idle_hands(state, loan)]
-    due = [loan for loan in _startable(state, look, waiting, now)]
+    due = list(_startable(state, look, waiting, now))
     called = [loan for loan in waiting if loan not in due and _recalled(state, loan) is not None]
     for loans, because in _reasons(state, look, due, called):
         comings, notes = _comings(state, loans, now)
@@ -80,7 +80,7 @@ def _reasons(
 ) -> Iterator[tuple[Sequence[Loan], Because]]:
     if due:
         first = due[0]
-        numbers = {
+        numbers: dict[str, Number] = {
             "node": first.node_name if len(due) == 1 else f"{len(due)} nodes",
             "due": first.due.isoformat(timespec="minutes"),
             "return_seconds": seconds(state.return_time(look.pool)),
