@@ -17,13 +17,14 @@ import yaml
 
 from rebalancer.adapters import scalars
 from rebalancer.adapters.yamlnodes import Sheet, is_null
-from rebalancer.core.windows import Window
+from rebalancer.core.windows import Window, problems
 
 T = TypeVar("T")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _KEYS = ("name", "zone", "from", "to", "days", "except", "always")
 _MOMENT = re.compile(r"(?:(?P<day>[a-z]{3})[a-z]*\s+)?(?P<hour>\d{1,2}):(?P<minute>\d{2})", re.IGNORECASE)
 _MINUTES = 24 * 60
+_WRITTEN = {"start": "from", "end": "to", "end_days": "to", "except_dates": "except"}
 Moment = tuple[int | None, int]
 """Weekday (0 = Monday) if one is said, and minutes since midnight, up to 1440."""
 
@@ -46,7 +47,13 @@ def window(sheet: Sheet, node: yaml.Node, path: str) -> Window | None:
     if zone is None or begin is None or end is None or sheet.flaws:
         return None
     span = _span(sheet, path, begin, end, listed)
-    return None if span is None else Window(name, zone, *span, except_dates=skipped)
+    if span is None:
+        return None
+    read = Window(name, zone, *span, except_dates=skipped)
+    for problem in problems(read):
+        field, _, message = problem.partition(": ")
+        sheet.blame(f"{path}.{_WRITTEN.get(field, field)}", message)
+    return read
 
 
 def _bare(text: str) -> Window:
@@ -55,9 +62,7 @@ def _bare(text: str) -> Window:
     return Window("always", ZoneInfo("UTC"), always=True)
 
 
-def _read(
-    sheet: Sheet, found: dict[str, yaml.Node], path: str, key: str, parse: Callable[[str], T]
-) -> T | None:
+def _read(sheet: Sheet, found: dict[str, yaml.Node], path: str, key: str, parse: Callable[[str], T]) -> T | None:
     return sheet.value(found[key], f"{path}.{key}", parse) if key in found else None
 
 
@@ -113,8 +118,6 @@ def _span(
         sheet.blame(path, "say the weekday in both `from` and `to`, or in neither")
     elif first is not None and listed is not None:
         sheet.blame(f"{path}.days", "the weekdays stand in `from` and `to` already")
-    elif start == stop:
-        sheet.blame(f"{path}.to", "is the same as `from`; write always, or 00:00 and 24:00")
     elif start == _MINUTES:
         sheet.blame(f"{path}.from", "a window begins at 00:00, not at 24:00")
     if sheet.flaws:

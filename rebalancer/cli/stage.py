@@ -28,9 +28,7 @@ class Screen:
         self._console = console
         plain = not (console.encoding or "").lower().startswith("utf")
         self.scene = Scene(glyphs=PLAIN_GLYPHS if plain else GLYPHS)
-        self._live = Live(
-            self.scene, console=console, auto_refresh=False, screen=False, vertical_overflow="crop"
-        )
+        self._live = Live(self.scene, console=console, auto_refresh=False, screen=False, vertical_overflow="crop")
         self._drawn = float("-inf")
 
     def __enter__(self) -> Self:
@@ -89,7 +87,5 @@ class Lines:
 
 def stage(console: Console, *, headless: bool) -> Screen | Lines:
     """The live view on a terminal, lines elsewhere or when asked for."""
-    roomy = (
-        console.is_terminal and not console.is_dumb_terminal and console.width >= 60 and console.height >= 16
-    )
+    roomy = console.is_terminal and not console.is_dumb_terminal and console.width >= 60 and console.height >= 16
     return Screen(console) if roomy and not headless else Lines(console)

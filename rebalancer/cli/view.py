@@ -98,9 +98,7 @@ def fitted_rooms(view: StepView, glyphs: dict[str, str], width: int, height: int
     return lines[: max(height, 1)]
 
 
-def room(
-    pool: PoolState, nodes: Iterable[NodeSquare], glyphs: dict[str, str], width: int, scale: int
-) -> list[Text]:
+def room(pool: PoolState, nodes: Iterable[NodeSquare], glyphs: dict[str, str], width: int, scale: int) -> list[Text]:
     """A pool's title and its nodes, each a run of squares, wrapped to the width."""
     lines = [title(pool, width)]
     row = Text(" ")

@@ -131,9 +131,7 @@ def _undecided_gang(store: Store, gang: str, kind: str, target: str) -> Story:
 
 
 def _loans_of(store: Store, uid: str) -> tuple[Loan, ...]:
-    return tuple(
-        sorted((one for one in store.loans.values() if one.node == uid), key=lambda one: one.opened_at)
-    )
+    return tuple(sorted((one for one in store.loans.values() if one.node == uid), key=lambda one: one.opened_at))
 
 
 def _blockers(store: Store, uid: str) -> str:

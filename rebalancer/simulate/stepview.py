@@ -131,3 +131,13 @@ class DemoResult:
     decisions: tuple[Mapping[str, Any], ...]
     unannounced: bool = False
     """Whether a spike that nobody could foresee was part of it: then only shortage outside of it counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What folding a journal gave: plans made, and how they differ from those recorded (empty: bit for bit)."""
+
+    stimuli: int
+    plans: int
+    recorded: int
+    differences: tuple[str, ...] = ()

@@ -1,0 +1,116 @@
+"""Plain reading and sending for people's commands: topics to their end, what follows, requests acknowledged.
+
+No consumer group, no commit, no offset kept: reading leaves no trace on the broker. Bounded in time; a broker
+that does not answer is an :class:`Unreachable` that names the addresses tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from rebalancer.adapters.store import GROWING, RawRecord
+from rebalancer.adapters.streams.connection import KafkaSettings, Unreachable
+from rebalancer.wire.envelope import Record
+
+SINCE = timedelta(days=7)
+"""How far back topics that only grow are read."""
+BATCH_WAIT = 500  # milliseconds
+
+
+class NoTopics(ValueError):  # noqa: N818 - says what is missing
+    """The brokers answer, but hold none of the topics wanted."""
+
+
+async def read_to_end(kafka: KafkaSettings, topics: Collection[str]) -> AsyncIterator[RawRecord]:
+    """All records up to the ends as they are now; growing topics only from the last days."""
+    async with _consumer(kafka) as consumer:
+        places = await _assign(kafka, consumer, topics)
+        ends = await _asked(kafka, consumer.end_offsets(places)) if places else {}
+        await _seek(consumer, places)
+        open_ = {place for place in places if await consumer.position(place) < ends[place]}
+        while open_:
+            batches = await _asked(kafka, consumer.getmany(timeout_ms=BATCH_WAIT))
+            for records in batches.values():
+                for record in records:
+                    yield _raw(record)
+            open_ = {place for place in open_ if await consumer.position(place) < ends[place]}
+
+
+async def follow(kafka: KafkaSettings, topics: Collection[str]) -> AsyncIterator[RawRecord]:
+    """What comes from now on, until the caller stops asking."""
+    async with _consumer(kafka) as consumer:
+        places = await _assign(kafka, consumer, topics)
+        await consumer.seek_to_end(*places)
+        while True:
+            batches = await consumer.getmany(timeout_ms=BATCH_WAIT)
+            for records in batches.values():
+                for record in records:
+                    yield _raw(record)
+
+
+async def publish(kafka: KafkaSettings, records: Sequence[Record], partition: int) -> None:
+    """Send records to one partition each of their topics and wait for every acknowledgement."""
+    producer = AIOKafkaProducer(**kafka.client_arguments(), acks="all", enable_idempotence=True)
+    async with _started(kafka, producer):
+        for record in records:
+            sent = producer.send_and_wait(
+                record.topic, record.value, record.key, partition=partition, headers=record.headers
+            )
+            await _asked(kafka, sent)
+
+
+def _consumer(kafka: KafkaSettings) -> Any:
+    consumer = AIOKafkaConsumer(
+        **kafka.client_arguments(), group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    return _started(kafka, consumer)
+
+
+@asynccontextmanager
+async def _started(kafka: KafkaSettings, client: Any) -> AsyncIterator[Any]:
+    try:
+        await _asked(kafka, client.start())
+        yield client
+    finally:
+        await client.stop()
+
+
+async def _asked(kafka: KafkaSettings, answer: Any) -> Any:
+    try:
+        return await asyncio.wait_for(answer, kafka.timeout)
+    except TimeoutError:
+        raise Unreachable(kafka.bootstrap, f"no answer within {kafka.timeout:g} s") from None
+    except (KafkaError, OSError) as error:
+        raise Unreachable(kafka.bootstrap, str(error) or type(error).__name__) from error
+
+
+async def _assign(kafka: KafkaSettings, consumer: Any, topics: Collection[str]) -> list[TopicPartition]:
+    present = await _asked(kafka, consumer.topics())
+    wanted = sorted(set(topics) & set(present))
+    parts = [(topic, part) for topic in wanted for part in consumer.partitions_for_topic(topic) or ()]
+    places = [TopicPartition(*place) for place in sorted(parts)]
+    if not places:
+        raise NoTopics(f"none of our topics exist at {kafka.bootstrap}; `rebalancer topics apply` makes them")
+    consumer.assign(places)
+    return places
+
+
+async def _seek(consumer: Any, places: Sequence[TopicPartition]) -> None:
+    growing = [place for place in places if place.topic in GROWING]
+    await consumer.seek_to_beginning(*places)
+    since = int((datetime.now(UTC) - SINCE).timestamp() * 1000)
+    found = await consumer.offsets_for_times(dict.fromkeys(growing, since)) if growing else {}
+    for place, offset in found.items():
+        if offset is not None:
+            consumer.seek(place, offset.offset)
+
+
+def _raw(record: Any) -> RawRecord:
+    return RawRecord(record.topic, record.key or b"", record.value, tuple(record.headers))

@@ -1,0 +1,158 @@
+"""Where this installation runs: cluster, brokers, roles, policy file, lease, logs.
+
+From variables `GPU_REBALANCER_...` (nested with `__`), then a YAML file, then the defaults here. What to decide
+is the policy's and never a setting; secrets come from variables or files and are never printed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
+from pydantic_settings.exceptions import SettingsError
+
+from rebalancer.adapters.streams.connection import KafkaSettings
+from rebalancer.wire.envelope import cluster_partition
+
+PREFIX = "GPU_REBALANCER_"
+
+
+class Role(StrEnum):
+    """The parts of the program that can run apart."""
+
+    COLLECT = "collect"
+    TELEMETRY = "telemetry"
+    DECIDE = "decide"
+    ACT = "act"
+
+
+class Strict(BaseModel):
+    """A group of settings: unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LeaseSettings(Strict):
+    """The Lease that makes one act the actor; seconds. Kubernetes' own components use 15/10/2 as well."""
+
+    name: str = "gpu-rebalancer-act"
+    namespace: str = "gpu-rebalancer"
+    duration: Annotated[float, Field(gt=0, le=300)] = 15.0
+    renew: Annotated[float, Field(gt=0, le=300)] = 10.0
+    retry: Annotated[float, Field(gt=0, le=60)] = 2.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.duration > self.renew > self.retry:
+            raise ValueError("duration must exceed renew, and renew must exceed retry")
+        return self
+
+
+class HttpSettings(Strict):
+    """Where metrics, health and readiness are served; port 0 serves nothing."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - probes and scrapers come from outside the pod
+    port: Annotated[int, Field(ge=0, le=65535)] = 9400
+
+
+class LogSettings(Strict):
+    """How logs look; `json` has one object a line."""
+
+    format: Literal["text", "json"] = "text"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Settings(BaseSettings):
+    """All of it, checked as a whole."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
+    )
+
+    cluster: Annotated[str, Field(min_length=1, max_length=253)] = "default"
+    """Name of the Kubernetes cluster, as it stands in every record."""
+    kafka: KafkaSettings = Field(default_factory=KafkaSettings)
+    roles: Annotated[frozenset[Role], NoDecode] = frozenset(Role)
+    policy: Path = Path("policy.yaml")
+    partitions: Annotated[int, Field(ge=1, le=1024)] = 4
+    """Partitions of every topic of ours."""
+    placed: dict[str, int] = Field(default_factory=dict)
+    """Cluster to partition; clusters that are not named go by hash."""
+    lease: LeaseSettings = Field(default_factory=LeaseSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    data_dir: Path = Path("/var/tmp/gpu-rebalancer")  # noqa: S108 - nothing is kept there that must be trusted
+    """What may be lost: scratch files of the stream workers."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_roles(cls, given: object) -> object:
+        if isinstance(given, dict) and isinstance(given.get("roles"), str):
+            return {**given, "roles": [part.strip() for part in given["roles"].split(",") if part.strip()]}
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.roles:
+            raise ValueError("roles: at least one is needed")
+        for cluster, partition in self.placed.items():
+            if not 0 <= partition < self.partitions:
+                raise ValueError(f"placed.{cluster}: partition {partition} is not below {self.partitions}")
+        return self
+
+    @property
+    def partition(self) -> int:
+        """The partition of everything about this cluster."""
+        return cluster_partition(self.cluster, self.partitions, self.placed)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the signature is pydantic's
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What was given on the command line, then variables, then the file."""
+        file = YamlConfigSettingsSource(settings_cls) if settings_cls.model_config.get("yaml_file") else None
+        return (init_settings, env_settings, *((file,) if file else ()))
+
+
+def load_settings(file: Path | None = None, *, kafka: str = "", cluster: str = "", roles: str = "") -> Settings:
+    """The settings in force; arguments that are not empty come before everything else.
+
+    Raises:
+        pydantic.ValidationError: a value is refused, or a name in the file is unknown.
+        ValueError: the file or a variable cannot be read as what it should be.
+    """
+    given: dict[str, object] = {"cluster": cluster} if cluster else {}
+    given |= {"kafka": {"bootstrap": kafka}} if kafka else {}
+    given |= {"roles": roles} if roles else {}
+    if file is not None and not file.is_file():
+        raise ValueError(f"{file} is no file")
+    kind = _reading(file) if file is not None else Settings
+    try:
+        return kind(**given)  # type: ignore[arg-type]  # checked by the model
+    except SettingsError as error:
+        raise ValueError(str(error)) from None
+
+
+def _reading(file: Path) -> type[Settings]:
+    class FromFile(Settings):
+        model_config = SettingsConfigDict(yaml_file=file)
+
+    return FromFile
