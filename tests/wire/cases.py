@@ -75,7 +75,7 @@ LOAN = loans.Loan(
 WORKLOAD = instructions.WorkloadRecord("ml/research/train-7b", "ml", (AT,), AT, None, "plan-1")
 EVICT = plan.EvictGang(
     "ml/train-7b", "ml/research/train-7b", "ml", "Job/train-7b",
-    (plan.Member("pod-uid-1", "ml", "train-7b-0", "a100-07", 8, ("train",)),), True, AT, DUE, 60, 30, 480.0, LENT,  # noqa: FBT003 - by position, as the record lists them
+    (plan.Member("pod-uid-1", "ml", "train-7b-0", "a100-07", 8, ("train",)),), True, AT, DUE, 60, 30, 480.0, LENT,
 )  # fmt: skip
 PLAN = plan.Plan(
     "plan-1", "infer-a100", plan.Method.RETURN, Mode.ACT, LENT,
@@ -138,9 +138,7 @@ RECORDS: Mapping[str, Record] = {
     "snapshot.ended": wire.encode_snapshot(stimuli.SnapshotEnded("pod", "snap-1", 4000, AT), CLUSTER),
     "control.snapshot": wire.encode_request(wire.SnapshotRequested("pod", TOO_LARGE, AT), CLUSTER),
     "control.approve": wire.encode_request(stimuli.Approved("plan-1", "oncall", AT), CLUSTER),
-    "control.recall": wire.encode_request(
-        stimuli.RecallRequested("pool", "infer-a100", "oncall", AT), CLUSTER
-    ),
+    "control.recall": wire.encode_request(stimuli.RecallRequested("pool", "infer-a100", "oncall", AT), CLUSTER),
     "sample.device": wire.encode_sample(SAMPLE, CLUSTER),
     "sample.demand": wire.encode_demand(DEMAND, CLUSTER),
     "state.node": wire.encode_verdict(VERDICT, CLUSTER),

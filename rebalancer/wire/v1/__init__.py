@@ -92,14 +92,10 @@ def _record_model(kind: Kind) -> type[Envelope[Any]]:
     name = "".join(word.capitalize() for word in kind.name.split(".")) + "Record"
     fields: dict[str, Any] = {"type": (Literal[kind.type], ...)}
     base = Envelope[kind.model]  # type: ignore[name-defined]  # the content's model is known at run time only
-    return cast(
-        "type[Envelope[Any]]", create_model(name, __base__=base, __doc__=kind.model.__doc__, **fields)
-    )
+    return cast("type[Envelope[Any]]", create_model(name, __base__=base, __doc__=kind.model.__doc__, **fields))
 
 
 RECORD_MODELS: Mapping[str, type[Envelope[Any]]] = {kind.name: _record_model(kind) for kind in KINDS}
 """Whole bodies (envelope and content) by short name of the kind."""
-READERS: Mapping[str, TypeAdapter[Envelope[Any]]] = {
-    kind.type: TypeAdapter(RECORD_MODELS[kind.name]) for kind in KINDS
-}
+READERS: Mapping[str, TypeAdapter[Envelope[Any]]] = {kind.type: TypeAdapter(RECORD_MODELS[kind.name]) for kind in KINDS}
 """Validators of whole bodies by type, built once."""
