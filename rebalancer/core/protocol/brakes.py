@@ -1,0 +1,51 @@
+"""What act itself re-checks before it starts a plan, since whoever can write plans could otherwise evict.
+
+Each check is one row of a table; none of them trusts the decider. What a plan then does is the runs' business.
+"""
+
+from __future__ import annotations
+
+from rebalancer.core.facts import Control
+from rebalancer.core.plan import LendNode, Method, Plan
+from rebalancer.core.policy import Policy
+from rebalancer.core.reasons import Because, Reason
+
+
+def lends(plan: Plan) -> bool:
+    """Whether all steps of the plan lend."""
+    return bool(plan.steps) and all(isinstance(step, LendNode) for step in plan.steps)
+
+
+def nodes(plan: Plan) -> frozenset[str]:
+    """Uids of the nodes that the plan changes."""
+    return frozenset(step.node for step in plan.steps if step.kind != "evict")
+
+
+def paused(plan: Plan, control: Control, policy: Policy) -> Because | None:
+    """Whether the brakes forbid the plan (DESIGN 5): what presses goes on unless the policy says otherwise."""
+    if control.retired and lends(plan):
+        return Because(Reason.RETIRING)
+    if not (control.paused or plan.pool in control.paused_pools):
+        return None
+    if plan.pressing and not lends(plan) and policy.pace.recall_while_paused:
+        return None
+    return Because(Reason.PAUSED, {"by": control.by or "an operator"})
+
+
+def too_many(plan: Plan, policy: Policy) -> Because | None:
+    """Whether the plan touches more nodes than a plan may; what presses is paced instead."""
+    if plan.pressing or plan.method is Method.CANCEL or len(nodes(plan)) <= policy.pace.nodes_per_pool:
+        return None
+    return Because(Reason.CAP, {"cap": policy.pace.nodes_per_pool, "what": f"nodes of {plan.pool}"})
+
+
+def mixed(plan: Plan) -> Because | None:
+    """Whether the plan both lends and takes back, which no method makes."""
+    if lends(plan) or not any(isinstance(step, LendNode) for step in plan.steps):
+        return None
+    return Because(Reason.CANNOT_SATISFY, {"target": "a plan that lends and takes back at once"})
+
+
+def refusal(plan: Plan, control: Control, policy: Policy) -> Because | None:
+    """The first reason why act does not start this plan, or None."""
+    return paused(plan, control, policy) or mixed(plan) or too_many(plan, policy)

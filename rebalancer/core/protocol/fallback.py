@@ -1,0 +1,96 @@
+"""What falls due while Kafka is silent, read from the marks on the nodes alone.
+
+The plans use the same steps as everybody else's, so the actor's checks hold for them too; their ids come from the
+loans, so that asking again makes no second plan. Nothing is lent here, and nothing is taken back before its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from rebalancer.core.facts import Budget, LoanMark, Node, Pod
+from rebalancer.core.fit import matches
+from rebalancer.core.plan import CloseNode, EvictGang, Member, Method, Plan, RestoreNode, Step, stable_id
+from rebalancer.core.policy import Policy
+from rebalancer.core.reasons import Because, Reason
+from rebalancer.core.units import GangId, Mode
+from rebalancer.core.victims import lost_work
+
+
+def due_returns(
+    nodes: Iterable[Node], pods: Iterable[Pod], budgets: Iterable[Budget], policy: Policy, now: datetime, term: int = 0
+) -> list[Plan]:
+    """Plans for all loans whose recall time has come, one for each set of nodes that share gangs.
+
+    ``term`` is the highest one the actor has seen: no decider speaks while Kafka is silent.
+    """
+    due = {node.name: (node, node.loan) for node in nodes if node.loan is not None and now >= node.loan.recall_at}
+    gangs: dict[GangId, list[Pod]] = {}
+    for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid)):
+        if not pod.terminal and pod.deleting_at is None:
+            gangs.setdefault(pod.gang, []).append(pod)
+    gangs = {gang: members for gang, members in gangs.items() if _to_go(members, due)}
+    listed = list(budgets)
+    plans = [_plan([due[name] for name in group], gangs, listed, policy, now) for group in _groups(due, gangs)]
+    return [plan.in_term(term) for plan in plans]
+
+
+def _to_go(members: Sequence[Pod], due: Mapping[str, object]) -> bool:
+    return any(pod.node in due and pod.gpus != 0 and pod.reclaimable for pod in members)
+
+
+def _groups(due: Mapping[str, object], gangs: Mapping[GangId, Sequence[Pod]]) -> list[list[str]]:
+    """Node names, grouped so that no gang lies in two groups."""
+    group = {name: name for name in due}
+    for _, members in sorted(gangs.items()):
+        touched = sorted({group[pod.node] for pod in members if pod.node in due})
+        group = {name: touched[0] if root in touched else root for name, root in group.items()}
+    found: dict[str, list[str]] = {}
+    for name in sorted(group):
+        found.setdefault(group[name], []).append(name)
+    return [found[root] for root in sorted(found)]
+
+
+def _plan(
+    lent: Sequence[tuple[Node, LoanMark]],
+    gangs: Mapping[GangId, Sequence[Pod]],
+    budgets: Sequence[Budget],
+    policy: Policy,
+    now: datetime,
+) -> Plan:
+    names = {node.name for node, _ in lent}
+    here = {gang: pods for gang, pods in sorted(gangs.items()) if any(pod.node in names for pod in pods)}
+    node, mark = lent[0]
+    due = min(item.due for _, item in lent)
+    because = Because(Reason.LOAN_DUE, {"node": node.name, "due": due.isoformat(timespec="minutes")})
+    deadline = max(due, now + policy.acting.retry_deadline)
+    steps: list[Step] = [CloseNode(item.loan, node.uid, node.name) for node, item in lent]
+    steps += [_evict(pods, budgets, because, now, deadline) for pods in here.values()]
+    steps += [RestoreNode(item.loan, node.uid, node.name, item.due) for node, item in lent]
+    return Plan(
+        id=stable_id("kafka-silent", *(item.loan for _, item in lent)), pool=mark.lender, method=Method.RETURN,
+        mode=Mode.ACT, because=because, steps=tuple(steps), made_at=now,
+        valid_until=now + policy.acting.plan_validity, pressing=True,
+    )  # fmt: skip
+
+
+def _evict(
+    pods: Sequence[Pod], budgets: Sequence[Budget], because: Because, now: datetime, deadline: datetime
+) -> EvictGang:
+    first = pods[0]
+    return EvictGang(
+        gang=first.gang, workload=first.workload, namespace=first.namespace, top_owner=first.top_owner,
+        members=tuple(_member(pod, budgets) for pod in pods), whole=True, not_before=now, deadline=deadline,
+        notice_seconds=max(pod.notice_seconds for pod in pods), grace_seconds=max(pod.grace_seconds for pod in pods),
+        lost_gpu_seconds=lost_work(pods, now), because=because,
+    )  # fmt: skip
+
+
+def _member(pod: Pod, budgets: Sequence[Budget]) -> Member:
+    names = sorted(
+        budget.name
+        for budget in budgets
+        if budget.namespace == pod.namespace and budget.selector is not None and matches(budget.selector, pod.labels)
+    )
+    return Member(pod.uid, pod.namespace, pod.name, pod.node, pod.gpus or 0, tuple(names))
