@@ -98,17 +98,21 @@ def headers(kind: str, event_id: str, cluster: str, time: str) -> list[tuple[str
 
 
 class Said(NamedTuple):
-    """About which cluster, as of when, and what: JSON already encoded, None for a tombstone."""
+    """About which cluster, as of when, and what: JSON already encoded, None for a tombstone.
+
+    ``core`` is what the id rests on where that is less than ``data``: wording must not change an identity.
+    """
 
     cluster: str
     at: datetime
     data: bytes | None
+    core: bytes | None = None
 
 
 def seal(topic: str, key: str, kind: str, said: Said) -> Record:
     """The record of type ``kind`` for a topic and key."""
     time, cluster, data = isoformat(said.at), said.cluster, said.data
-    event_id = stable_hash(kind.encode(), cluster.encode(), key.encode(), time.encode(), data or b"")
+    event_id = stable_hash(kind.encode(), cluster.encode(), key.encode(), time.encode(), said.core or data or b"")
     value = None
     if data is not None:
         body = {"id": event_id, "time": time, "cluster": cluster, "schema": "v1", "type": kind}

@@ -176,9 +176,7 @@ def _key_text(key: bytes | None) -> str:
         raise WireError("bytes", "the key is not UTF-8") from refused
 
 
-def _read_tombstone(
-    topic: str, key: bytes | None, headers: Headers | None, received_at: datetime | None
-) -> Received:
+def _read_tombstone(topic: str, key: bytes | None, headers: Headers | None, received_at: datetime | None) -> Received:
     text = _key_text(key)
     cluster, event_id = header(headers, "ce_cluster") or "", header(headers, "ce_id") or ""
     at = _time(header(headers, "ce_time")) or received_at

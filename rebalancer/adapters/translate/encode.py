@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from rebalancer.adapters.translate.messages import Barrier, SnapshotRequested, TermRecord
-from rebalancer.adapters.translate.plain import internal, public, shallow
+from rebalancer.adapters.translate.plain import exact, internal, public, shallow
 from rebalancer.adapters.translate.stimuli import stimulus_bytes
 from rebalancer.core import instructions as ask
 from rebalancer.core.facts import Budget, Control, GangSpec, Namespace, Node, Pod
@@ -48,6 +48,12 @@ def _seal(place: tuple[str, str, str], cluster: str, at: datetime, data: bytes |
     return seal(topic, key, f"{TYPE_PREFIX}{name}.v1", Said(cluster, at, data))
 
 
+def _explain(place: tuple[str, str, str], cluster: str, at: datetime, value: Any) -> Record:
+    """A record with sentences: its id rests on reasons and numbers alone."""
+    topic, key, name = place
+    return seal(topic, key, f"{TYPE_PREFIX}{name}.v1", Said(cluster, at, public(value), exact(value)))
+
+
 def fact_key(of: FactKind, uid: str, cluster: str) -> str:
     """Uids are unique everywhere; the control object's is only a word."""
     return f"{cluster}/{uid}" if of == "control" else uid
@@ -56,9 +62,7 @@ def fact_key(of: FactKind, uid: str, cluster: str) -> str:
 def encode_fact(fact: Fact, cluster: str, at: datetime) -> Record:
     """The latest digest of an object."""
     of = KIND_OF[type(fact)]
-    return _seal(
-        (v1.FACT_TOPICS[of], fact_key(of, fact.uid, cluster), f"fact.{of}"), cluster, at, internal(fact)
-    )
+    return _seal((v1.FACT_TOPICS[of], fact_key(of, fact.uid, cluster), f"fact.{of}"), cluster, at, internal(fact))
 
 
 def encode_deleted(gone: FactDeleted, cluster: str) -> Record:
@@ -78,9 +82,7 @@ def encode_snapshot(mark: SnapshotBegan | SnapshotEnded, cluster: str) -> Record
 def encode_request(request: Approved | RecallRequested | SnapshotRequested, cluster: str) -> Record:
     """A request on the control topic."""
     name = {Approved: "approve", RecallRequested: "recall", SnapshotRequested: "snapshot"}[type(request)]
-    return _seal(
-        (v1.CONTROL, cluster, f"control.{name}"), cluster, request.at, shallow(request, "at", "kind")
-    )
+    return _seal((v1.CONTROL, cluster, f"control.{name}"), cluster, request.at, shallow(request, "at", "kind"))
 
 
 def encode_sample(sample: NodeSample, cluster: str) -> Record:
@@ -118,19 +120,17 @@ def encode_forecast(memory: ask.PoolMemory, cluster: str) -> Record:
 
 def encode_loan(loan: Loan, cluster: str, at: datetime) -> Record:
     """The loan's latest state for the ledger."""
-    return _seal((v1.STATE_LOAN, loan.id, "state.loan"), cluster, at, public(loan))
+    return _explain((v1.STATE_LOAN, loan.id, "state.loan"), cluster, at, loan)
 
 
 def encode_workload(record: ask.WorkloadRecord, cluster: str, at: datetime) -> Record:
     """A workload's record."""
-    return _seal(
-        (v1.STATE_WORKLOAD, f"{cluster}/{record.workload}", "state.workload"), cluster, at, public(record)
-    )
+    return _seal((v1.STATE_WORKLOAD, f"{cluster}/{record.workload}", "state.workload"), cluster, at, public(record))
 
 
 def encode_plan(plan: Plan, cluster: str) -> Record:
     """A plan, each because with its sentence."""
-    return _seal((v1.PLAN, plan.pool, "decision.plan"), cluster, plan.made_at, public(plan))
+    return _explain((v1.PLAN, plan.pool, "decision.plan"), cluster, plan.made_at, plan)
 
 
 def encode_term(term: TermRecord, cluster: str) -> Record:
@@ -140,22 +140,20 @@ def encode_term(term: TermRecord, cluster: str) -> Record:
 
 def encode_outcome(outcome: Outcome, cluster: str) -> Record:
     """What became of a step."""
-    return _seal((v1.OUTCOME, outcome.pool, "decision.outcome"), cluster, outcome.at, public(outcome))
+    return _explain((v1.OUTCOME, outcome.pool, "decision.outcome"), cluster, outcome.at, outcome)
 
 
 def encode_alert(alert: ask.RaiseAlert | ask.ClearAlert, cluster: str) -> Record:
     """An alert raised or cleared."""
     key = f"{cluster}/{alert.id}"
     if isinstance(alert, ask.RaiseAlert):
-        return _seal((v1.ALERT, key, "alert.raised"), cluster, alert.since, public(alert))
+        return _explain((v1.ALERT, key, "alert.raised"), cluster, alert.since, alert)
     return _seal((v1.ALERT, key, "alert.cleared"), cluster, alert.at, shallow(alert, "at"))
 
 
 def encode_journal(stimulus: Stimulus, now: datetime, cluster: str) -> Record:
     """A stimulus as it was handled at ``now``."""
-    data = orjson.dumps(
-        {"now": now, "stimulus": orjson.Fragment(stimulus_bytes(stimulus))}, option=orjson.OPT_UTC_Z
-    )
+    data = orjson.dumps({"now": now, "stimulus": orjson.Fragment(stimulus_bytes(stimulus))}, option=orjson.OPT_UTC_Z)
     return _seal((v1.JOURNAL, cluster, "journal"), cluster, now, data)
 
 
@@ -179,9 +177,7 @@ _OF_INSTRUCTION: dict[type, Callable[[Any, str, datetime], Record]] = {
     ask.RecordForecast: lambda told, cluster, _: encode_forecast(told.memory, cluster),
     ask.RaiseAlert: lambda told, cluster, _: encode_alert(told, cluster),
     ask.ClearAlert: lambda told, cluster, _: encode_alert(told, cluster),
-    ask.AskSnapshot: lambda told, cluster, at: encode_request(
-        SnapshotRequested(told.of, told.because, at), cluster
-    ),
+    ask.AskSnapshot: lambda told, cluster, at: encode_request(SnapshotRequested(told.of, told.because, at), cluster),
 }
 
 

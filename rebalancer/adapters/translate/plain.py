@@ -18,9 +18,7 @@ from pydantic import TypeAdapter
 
 from rebalancer.core.reasons import Because, sentence
 
-_WALK = (
-    orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-)
+_WALK = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 _DURATION = TypeAdapter(timedelta)
 _FIELDS: dict[type, tuple[str, ...]] = {}
 """Names of a dataclass's fields, looked up once; as many entries as there are dataclasses."""

@@ -77,8 +77,6 @@ def decode_stimulus(plain: Any) -> Stimulus:
             return cast("Stimulus", _tagged().validate_python(plain))
         if plain.get("of") not in _FACTS:
             raise WireError("shape", f"unknown kind of fact {plain.get('of')!r}")
-        return FactObserved(
-            _fact(plain["of"]).validate_python(plain.get("fact")), _AT.validate_python(plain.get("at"))
-        )
+        return FactObserved(_fact(plain["of"]).validate_python(plain.get("fact")), _AT.validate_python(plain.get("at")))
     except ValidationError as refused:
         raise WireError("shape", str(refused.errors(include_url=False, include_input=False)[:3])) from refused
