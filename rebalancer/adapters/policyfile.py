@@ -109,9 +109,7 @@ def _section(sheet: Sheet, kind: type[S], node: yaml.Node, path: str) -> S | Non
     return None if sheet.flaws else kind(**read)
 
 
-def _values(
-    sheet: Sheet, kind: type[Any], node: yaml.Node, path: str, without: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def _values(sheet: Sheet, kind: type[Any], node: yaml.Node, path: str, without: tuple[str, ...] = ()) -> dict[str, Any]:
     hints = get_type_hints(kind)
     known = [field.name for field in fields(kind) if field.name not in without]
     found = sheet.fields(node, path, known)

@@ -25,18 +25,21 @@ from rebalancer.wire.envelope import Headers
 NEVER = datetime.fromtimestamp(0, UTC)
 KEPT_PLANS = 20_000
 """Plans remembered, newest last: more than a fleet of a thousand nodes makes in a week."""
-TOPICS = (
-    v1.FACT_TOPICS["node"],
-    v1.FACT_TOPICS["pod"],
-    v1.FACT_TOPICS["control"],
-    v1.STATE_POOL,
-    v1.STATE_LOAN,
-    v1.STATE_WORKLOAD,
-    v1.PLAN,
-    v1.OUTCOME,
-    v1.ALERT,
-)
-"""The topics that a store wants; others are passed over."""
+PARTS: Mapping[str, str] = {
+    "nodes": v1.FACT_TOPICS["node"],
+    "pods": v1.FACT_TOPICS["pod"],
+    "control": v1.FACT_TOPICS["control"],
+    "pools": v1.STATE_POOL,
+    "loans": v1.STATE_LOAN,
+    "workloads": v1.STATE_WORKLOAD,
+    "plans": v1.PLAN,
+    "outcomes": v1.OUTCOME,
+    "alerts": v1.ALERT,
+}
+"""What a store holds, and the topic that it comes from; other topics are passed over."""
+TOPICS = tuple(PARTS.values())
+UNKEYED = ("control", "plans", "outcomes")
+"""Parts of which a tombstone takes nothing away: one object, or topics that only grow."""
 GROWING = (v1.PLAN, v1.OUTCOME)
 """Those of them that are not compacted: a reader need not begin at their beginning."""
 
@@ -73,9 +76,7 @@ class Store:
     def feed(self, record: RawRecord) -> Received | None:
         """Take in one record and say what it was; None if it could not be read or is another cluster's."""
         try:
-            told = read(
-                record.topic, record.key, record.value, record.headers, received_at=self.latest or NEVER
-            )
+            told = read(record.topic, record.key, record.value, record.headers, received_at=self.latest or NEVER)
         except WireError as error:
             self.unread[error.stage] += 1
             return None
@@ -97,7 +98,8 @@ class Store:
     def _forget(self, topic: str, told: Received) -> None:
         gone = told.content
         name = gone.uid if isinstance(gone, FactDeleted) else gone.name if isinstance(gone, Tombstone) else ""
-        held: dict[str, Any] = getattr(self, HELD[topic]) if topic in HELD else {}
+        part = next((part for part, at in PARTS.items() if at == topic), "control")
+        held: dict[str, Any] = {} if part in UNKEYED else getattr(self, part)
         held.pop(name, None)
         held.pop(name.partition("/")[2], None)  # a tombstone without headers keeps its cluster in the name
 
@@ -174,12 +176,8 @@ TAKERS: Mapping[str, Callable[[Store, Any], None]] = {
     "alert.cleared": _clear_alert,
 }
 """Where each kind of record goes, by its short name; kinds not named here are passed over."""
-HELD: Mapping[str, str] = {
-    v1.FACT_TOPICS["node"]: "nodes",
-    v1.FACT_TOPICS["pod"]: "pods",
-    v1.STATE_POOL: "pools",
-    v1.STATE_LOAN: "loans",
-    v1.STATE_WORKLOAD: "workloads",
-    v1.ALERT: "alerts",
-}
-"""What a tombstone on a topic takes away."""
+
+
+def topics_of(parts: Iterable[str]) -> tuple[str, ...]:
+    """The topics of these parts of a store; of all parts if none is named."""
+    return tuple(PARTS[part] for part in parts) or TOPICS

@@ -18,7 +18,7 @@ from rebalancer.adapters.store import TOPICS, RawRecord
 POLL = 0.5  # seconds between two looks at a folder that is followed
 
 
-class NoTap(ValueError):  # noqa: N818 - says what is missing
+class NoTap(FileNotFoundError):  # noqa: N818 - says what is missing
     """The folder holds no tapped topics."""
 
 

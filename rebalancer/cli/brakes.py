@@ -7,20 +7,17 @@ effect here: the roles act on what they read.
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import socket
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import orjson
 import typer
 
-from rebalancer.adapters.store import Store
-from rebalancer.adapters.translate import encode_fact, encode_request
 from rebalancer.cli import doors
 from rebalancer.cli.exits import Code, Refused, say
 from rebalancer.cli.options import Cluster, Config, Json, Kafka, Source, settings
@@ -29,8 +26,10 @@ from rebalancer.core.facts import Control
 from rebalancer.core.reasons import sentence
 from rebalancer.core.stimuli import Approved, RecallRequested
 from rebalancer.settings import Settings
-from rebalancer.wire import v1
-from rebalancer.wire.envelope import Record
+
+if TYPE_CHECKING:
+    from rebalancer.adapters.store import Store
+    from rebalancer.wire.envelope import Record
 
 Why = Annotated[str, typer.Option("--why", help="Told to everyone who asks later.")]
 By = Annotated[str, typer.Option("--by", help="Who asks; by default user@host.")]
@@ -49,7 +48,7 @@ def pause(
 ) -> None:
     """Stop lending and load-driven recalls, of one pool or all; due times and waiting pods still bring nodes home."""
     held = settings(config, kafka, cluster)
-    store = Source(None, held).load((v1.FACT_TOPICS["control"], v1.STATE_POOL))
+    store = Source(None, held).load("control", "pools")
     known(pool, store.pools, "pool")
     _brake(held, paused(store.control or Control(), pool, by or whoami(), why), json)
 
@@ -66,7 +65,7 @@ def resume(
 ) -> None:
     """Undo `pause`: for one pool, or for all with every pool paused by itself."""
     held = settings(config, kafka, cluster)
-    store = Source(None, held).load((v1.FACT_TOPICS["control"], v1.STATE_POOL))
+    store = Source(None, held).load("control", "pools")
     known(pool, store.pools, "pool")
     _brake(held, resumed(store.control or Control(), pool, by or whoami(), why), json)
 
@@ -87,12 +86,12 @@ def recall(
         raise typer.BadParameter("say exactly one of --node, --pool and --all")
     held = settings(config, kafka, cluster)
     if not every:
-        store = Source(None, held).load((v1.FACT_TOPICS["node"], v1.STATE_POOL))
+        store = Source(None, held).load("nodes", "pools")
         known(pool, store.pools, "pool")
         known(node, {name for one in store.nodes.values() for name in (one.name, one.uid)}, "node")
     scope: Literal["node", "pool", "all"] = "node" if node else "pool" if pool else "all"
     asked = RecallRequested(scope, node or pool, by or whoami(), datetime.now(UTC))
-    _send(held, encode_request(asked, held.cluster), json)
+    _told(held, doors.ask(held, asked), json)
 
 
 def approve(
@@ -106,8 +105,8 @@ def approve(
 ) -> None:
     """Let a decision be carried out that the circuit breaker holds."""
     held = settings(config, kafka, cluster)
-    waiting(Source(None, held).load((v1.PLAN,)), plan, datetime.now(UTC))
-    _send(held, encode_request(Approved(plan, by or whoami(), datetime.now(UTC)), held.cluster), json)
+    waiting(Source(None, held).load("plans"), plan, datetime.now(UTC))
+    _told(held, doors.ask(held, Approved(plan, by or whoami(), datetime.now(UTC))), json)
 
 
 def paused(control: Control, pool: str, by: str, why: str) -> Control:
@@ -150,11 +149,10 @@ def whoami() -> str:
 
 
 def _brake(held: Settings, control: Control, json: bool) -> None:
-    _send(held, encode_fact(control, held.cluster, datetime.now(UTC)), json)
+    _told(held, doors.brake(held, control, datetime.now(UTC)), json)
 
 
-def _send(held: Settings, record: Record, json: bool) -> None:
-    asyncio.run(doors.publish(held, [record]))
+def _told(held: Settings, record: Record, json: bool) -> None:
     if json:
         put_json({"topic": record.topic, "cluster": held.cluster, "record": orjson.loads(record.value or b"null")})
     else:

@@ -1,41 +1,95 @@
-"""The few doors through which commands reach the rest: `bootstrap` for days and roles, streams for topics.
+"""The few doors through which commands reach the rest: `bootstrap` for days and roles, streams, the store.
 
-Imported on use, so that `--help`, `policy check` and `why --from` start at once and work without a broker.
-Nothing is done here but passing on.
+Everything heavy is imported on use, so that `--help`, `version` and `policy check` start at once. Nothing is done
+here but passing on.
 """
+
+# ruff: noqa: PLC0415 - that imports happen on use is what this file is for
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rebalancer.adapters.streams.reader import publish as send
-from rebalancer.settings import Settings
-from rebalancer.simulate.stepview import DemoOptions, DemoResult, Replayed, StepView
-from rebalancer.wire.envelope import Record
+if TYPE_CHECKING:
+    from rebalancer.adapters.store import RawRecord, Store
+    from rebalancer.core.facts import Control
+    from rebalancer.core.stimuli import Approved, RecallRequested
+    from rebalancer.settings import Settings
+    from rebalancer.simulate.stepview import DemoOptions, DemoResult, Replayed, StepView
+    from rebalancer.wire.envelope import Record
 
 
 def demo(options: DemoOptions) -> AsyncIterator[StepView | DemoResult]:
     """A simulated day through Kafka: a view a step, and last the result."""
-    from rebalancer import bootstrap  # noqa: PLC0415 - faust and the rest load only when a role or a day runs
+    from rebalancer import bootstrap
 
     return bootstrap.demo(options)
 
 
 async def run(settings: Settings) -> None:
     """The roles of the settings until they are told to stop; ConnectionError names what could not be reached."""
-    from rebalancer import bootstrap  # noqa: PLC0415 - faust and the rest load only when a role or a day runs
+    from rebalancer import bootstrap
 
     await bootstrap.run(settings)
 
 
 def replay(path: Path) -> Replayed:
     """Folds a journal (file or tapped folder) and compares the plans with those recorded."""
-    from rebalancer import bootstrap  # noqa: PLC0415 - faust and the rest load only when a role or a day runs
+    from rebalancer import bootstrap
 
     return bootstrap.replay(path)
 
 
-async def publish(settings: Settings, records: Sequence[Record]) -> None:
-    """Sends requests and waits until the broker has acknowledged them."""
-    await send(settings.kafka, records, settings.partition)
+def read_store(folder: Path, parts: tuple[str, ...]) -> Store:
+    """A store of these parts from a tapped folder."""
+    from rebalancer.adapters.store import Store, topics_of
+    from rebalancer.adapters.tapfolder import read_folder
+
+    return Store().feed_all(read_folder(folder, topics_of(parts)))
+
+
+async def fetch_store(settings: Settings, parts: tuple[str, ...]) -> Store:
+    """A store of these parts from Kafka, as it is now."""
+    from rebalancer.adapters.store import Store, topics_of
+    from rebalancer.adapters.streams.reader import read_to_end
+
+    store = Store(cluster=settings.cluster)
+    async for record in read_to_end(settings.kafka, topics_of(parts)):
+        store.feed(record)
+    return store
+
+
+def follow(folder: Path | None, settings: Settings | None, parts: tuple[str, ...]) -> AsyncIterator[RawRecord]:
+    """What comes from now on, from the folder or else from Kafka, until the caller stops."""
+    from rebalancer.adapters.store import topics_of
+    from rebalancer.adapters.streams import reader
+    from rebalancer.adapters.tapfolder import follow_folder
+
+    if folder is not None or settings is None:
+        return follow_folder(folder or Path(), topics_of(parts))
+    return reader.follow(settings.kafka, topics_of(parts))
+
+
+def brake(settings: Settings, control: Control, now: datetime) -> Record:
+    """Publish the brakes' state; returns what the broker has acknowledged."""
+    from rebalancer.adapters.translate import encode_fact
+
+    return _published(settings, encode_fact(control, settings.cluster, now))
+
+
+def ask(settings: Settings, request: Approved | RecallRequested) -> Record:
+    """Publish a request; returns what the broker has acknowledged."""
+    from rebalancer.adapters.translate import encode_request
+
+    return _published(settings, encode_request(request, settings.cluster))
+
+
+def _published(settings: Settings, record: Record) -> Record:
+    from rebalancer.adapters.streams.reader import publish
+
+    asyncio.run(publish(settings.kafka, [record], settings.partition))
+    return record

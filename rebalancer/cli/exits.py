@@ -13,7 +13,6 @@ import typer
 from typer.core import TyperGroup
 
 from rebalancer.adapters.policyfile import PolicyRefused
-from rebalancer.adapters.tapfolder import NoTap
 from rebalancer.cli.why import UnknownTarget
 
 
@@ -48,7 +47,7 @@ class Commands(TyperGroup):
         """Run the command; the outermost group words the error."""
         try:
             return super().invoke(ctx)
-        except (Refused, PolicyRefused, NoTap, UnknownTarget, OSError) as error:
+        except (Refused, PolicyRefused, UnknownTarget, OSError) as error:
             say(str(error.args[0]) if isinstance(error, LookupError) else str(error))
             raise typer.Exit(code_of(error)) from None
 

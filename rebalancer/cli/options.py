@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
 
-from rebalancer.adapters.store import TOPICS, RawRecord, Store
-from rebalancer.adapters.streams.reader import follow, read_to_end
-from rebalancer.adapters.tapfolder import follow_folder, read_folder
+from rebalancer.cli import doors
 from rebalancer.cli.exits import Code, Refused
 from rebalancer.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from rebalancer.adapters.store import RawRecord, Store
 
 Json = Annotated[bool, typer.Option("--json", help="Answer as JSON on stdout.")]
 From = Annotated[
@@ -29,10 +30,10 @@ Config = Annotated[
 ]
 
 
-def settings(config: Path | None, kafka: str = "", cluster: str = "") -> Settings:
+def settings(config: Path | None, kafka: str = "", cluster: str = "", roles: str = "") -> Settings:
     """The settings in force; wrong ones end the command as wrong usage, with every fault named."""
     try:
-        return load_settings(config, kafka=kafka, cluster=cluster)
+        return load_settings(config, kafka=kafka, cluster=cluster, roles=roles)
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
         raise Refused("settings refused: " + "; ".join(faults), Code.USAGE) from None
@@ -47,31 +48,19 @@ class Source:
     folder: Path | None
     settings: Settings | None
 
-    def load(self, topics: Collection[str] = TOPICS) -> Store:
-        """A store with everything that lies on these topics now."""
-        return asyncio.run(self.aload(topics))
+    def load(self, *parts: str) -> Store:
+        """A store with everything that lies on the topics of these parts (all if none is named) now."""
+        return asyncio.run(self.aload(*parts))
 
-    async def aload(self, topics: Collection[str] = TOPICS) -> Store:
+    async def aload(self, *parts: str) -> Store:
         """As :meth:`load`, inside a running loop."""
-        if self.folder is not None:
-            return Store().feed_all(read_folder(self.folder, topics))
-        held = self._held
-        store = Store(cluster=held.cluster)
-        async for record in read_to_end(held.kafka, topics):
-            store.feed(record)
-        return store
+        if self.folder is not None or self.settings is None:
+            return doors.read_store(self.folder or Path(), parts)
+        return await doors.fetch_store(self.settings, parts)
 
-    def follow(self, topics: Collection[str]) -> AsyncIterator[RawRecord]:
+    def follow(self, *parts: str) -> AsyncIterator[RawRecord]:
         """What comes from now on, until the caller stops."""
-        if self.folder is not None:
-            return follow_folder(self.folder, topics)
-        return follow(self._held.kafka, topics)
-
-    @property
-    def _held(self) -> Settings:
-        if self.settings is None:
-            raise Refused("neither a folder nor Kafka was named", Code.USAGE)
-        return self.settings
+        return doors.follow(self.folder, self.settings, parts)
 
 
 def source(folder: Path | None, config: Path | None, kafka: str, cluster: str) -> Source:

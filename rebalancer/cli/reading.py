@@ -7,11 +7,10 @@ fit, its JSON leaves out nothing.
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rebalancer.adapters.store import TOPICS, Store
 from rebalancer.cli import words
 from rebalancer.cli.options import Cluster, Config, From, Json, Kafka, Source, source
 from rebalancer.cli.output import put, put_json, put_table
@@ -20,17 +19,19 @@ from rebalancer.core.loans import Loan
 from rebalancer.core.plan import Plan
 from rebalancer.core.reasons import sentence
 from rebalancer.core.stimuli import OutcomeReported
-from rebalancer.wire import v1
 
-WITHOUT_PODS = tuple(topic for topic in TOPICS if topic != v1.FACT_TOPICS["pod"])
-DECISIONS = (v1.PLAN, v1.OUTCOME)
+if TYPE_CHECKING:
+    from rebalancer.adapters.store import Store
+
+WITHOUT_PODS = ("nodes", "control", "pools", "loans", "plans", "alerts")
+DECISIONS = ("plans", "outcomes")
 
 
 def status(
     *, from_: From = None, json: Json = False, config: Config = None, kafka: Kafka = "", cluster: Cluster = ""
 ) -> None:
     """Say how things stand: nodes, loans, brakes, alerts, the last decision."""
-    store = source(from_, config, kafka, cluster).load(WITHOUT_PODS)
+    store = source(from_, config, kafka, cluster).load(*WITHOUT_PODS)
     told = standing(store)
     if json:
         put_json(told)
@@ -67,7 +68,7 @@ def pools(
     *, from_: From = None, json: Json = False, config: Config = None, kafka: Kafka = "", cluster: Cluster = ""
 ) -> None:
     """Show every pool: owned, held, lent, demand, and idle GPU-hours by what kept them from being lent."""
-    store = source(from_, config, kafka, cluster).load((v1.STATE_POOL,))
+    store = source(from_, config, kafka, cluster).load("pools")
     found = sorted(store.pools.values(), key=lambda pool: pool.pool)
     if json:
         put_json(found)
@@ -87,7 +88,7 @@ def loans(
     cluster: Cluster = "",
 ) -> None:
     """Show the loans that are out, by due time."""
-    store = source(from_, config, kafka, cluster).load((v1.STATE_LOAN,))
+    store = source(from_, config, kafka, cluster).load("loans")
     found = sorted((loan for loan in store.loans.values() if every or loan.open), key=lambda loan: (loan.due, loan.id))
     if json:
         put_json(found)
@@ -112,7 +113,7 @@ def decisions(
     if follow:
         asyncio.run(_follow(where, count, pool, json))
         return
-    store = where.load(DECISIONS)
+    store = where.load(*DECISIONS)
     found = _latest(store, count, pool)
     if json:
         put_json([decision(store, plan) for plan in found])
@@ -127,10 +128,10 @@ def decision(store: Store, plan: Plan) -> dict[str, Any]:
 
 
 async def _follow(where: Source, count: int, pool: str, json: bool) -> None:
-    store = await where.aload(DECISIONS)
+    store = await where.aload(*DECISIONS)
     for plan in _latest(store, count, pool):
         _tell(store, plan, json)
-    async for record in where.follow(DECISIONS):
+    async for record in where.follow(*DECISIONS):
         told = store.feed(record)
         content = told.content if told else None
         changed = content if isinstance(content, Plan) else None

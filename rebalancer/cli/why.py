@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
-from rebalancer.adapters.store import Store
 from rebalancer.cli import words
 from rebalancer.core.instructions import WorkloadRecord
 from rebalancer.core.loans import Loan
 from rebalancer.core.plan import Alternative, EvictGang, Outcome, Plan, Step
 from rebalancer.core.reasons import sentence
 from rebalancer.core.units import later
+
+if TYPE_CHECKING:
+    from rebalancer.adapters.store import Store
 
 LEAST_PREFIX = 4
 """Letters of an id that may stand for the whole, if only one id begins so."""

@@ -24,7 +24,7 @@ SINCE = timedelta(days=7)
 BATCH_WAIT = 500  # milliseconds
 
 
-class NoTopics(ValueError):  # noqa: N818 - says what is missing
+class NoTopics(FileNotFoundError):  # noqa: N818 - says what is missing
     """The brokers answer, but hold none of the topics wanted."""
 
 
