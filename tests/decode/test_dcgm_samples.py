@@ -82,9 +82,7 @@ def test_exported_pod_wins_and_the_exporters_own_pod_is_nobody() -> None:
 
 def test_a_pod_label_of_a_pod_without_gpus_is_nobody() -> None:
     labels = {"UUID": "G", "Hostname": "ws-11", "pod": "exporter-1", "namespace": "ops"}
-    done = assemble(
-        [Row("DCGM_FI_DEV_GPU_UTIL", labels, 3.0)], known(PodEntry("ops", "exporter-1", "ws-11", 0)), NOW
-    )
+    done = assemble([Row("DCGM_FI_DEV_GPU_UTIL", labels, 3.0)], known(PodEntry("ops", "exporter-1", "ws-11", 0)), NOW)
     assert done.samples[0].devices[0].pod == ""
 
 
@@ -133,9 +131,7 @@ def test_copies_of_a_gpu_are_one_gpu(sample: str, loads: dict[str, float], pods:
 
 def test_of_differing_copies_the_busier_counts() -> None:
     labels = {"UUID": "G", "Hostname": "ws-11"}
-    rows = [
-        Row("DCGM_FI_DEV_GPU_UTIL", {**labels, "pid": str(pid)}, load) for pid, load in ((1, 0.0), (2, 64.0))
-    ]
+    rows = [Row("DCGM_FI_DEV_GPU_UTIL", {**labels, "pid": str(pid)}, load) for pid, load in ((1, 0.0), (2, 64.0))]
     (sample,) = assemble(rows, known(), NOW).samples
     assert [item.gpu_util for item in sample.devices] == [64.0]
 
@@ -168,9 +164,7 @@ def test_links_switches_and_processors_make_no_gpu() -> None:
 
 
 def test_relabelled_node_labels_win_over_hostname() -> None:
-    samples, _ = read(
-        "19_relabelled_node_labels.prom", known(PodEntry("ops", "dcgm-exporter-zz9k1", "ws-11", 0))
-    )
+    samples, _ = read("19_relabelled_node_labels.prom", known(PodEntry("ops", "dcgm-exporter-zz9k1", "ws-11", 0)))
     loads = {sample.node_name: sample.devices[0].gpu_util for sample in samples}
     assert loads == {"gpu-h100-07": 12, "gpu-h100-08": 13, "gpu-h100-09": 14}
 
@@ -215,20 +209,12 @@ PLAIN = directory([NodeEntry("u3", "gpu-3", 8, ("gpu-3.internal", "10.0.0.3"))])
 @pytest.mark.parametrize(
     ("where", "labels", "uuid", "uid"),
     [
-        pytest.param(
-            TWINS, {"node": "gpu-1.site-b", "Hostname": "gpu-1.site-a"}, "", "u2", id="explicit label first"
-        ),
-        pytest.param(
-            TWINS, {"node": "no-such", "Hostname": "gpu-1.site-a"}, "", "u1", id="a useless label is passed"
-        ),
+        pytest.param(TWINS, {"node": "gpu-1.site-b", "Hostname": "gpu-1.site-a"}, "", "u2", id="explicit label first"),
+        pytest.param(TWINS, {"node": "no-such", "Hostname": "gpu-1.site-a"}, "", "u1", id="a useless label is passed"),
         pytest.param(TWINS, {"Hostname": "gpu-1"}, "", None, id="a short name that two nodes share is none"),
-        pytest.param(
-            TWINS, {"Hostname": "exporter-x"}, "", None, id="a pod name that two nodes share is none"
-        ),
+        pytest.param(TWINS, {"Hostname": "exporter-x"}, "", None, id="a pod name that two nodes share is none"),
         pytest.param(TWINS, {"Hostname": "exporter-y"}, "", "u2", id="a pod's name"),
-        pytest.param(
-            TWINS, {"Hostname": "exporter-x", "instance": "10.244.0.1:9400"}, "", "u1", id="a pod's address"
-        ),
+        pytest.param(TWINS, {"Hostname": "exporter-x", "instance": "10.244.0.1:9400"}, "", "u1", id="a pod's address"),
         pytest.param(TWINS, {"instance": "10.0.0.2:9400"}, "", "u2", id="a node's address"),
         pytest.param(TWINS, {"instance": "[fd00::2]:9400"}, "", "u2", id="a node's other address"),
         pytest.param(TWINS, {"Hostname": "x"}, "GPU-old", "u2", id="what the GPU taught before"),
@@ -236,12 +222,8 @@ PLAIN = directory([NodeEntry("u3", "gpu-3", 8, ("gpu-3.internal", "10.0.0.3"))])
         pytest.param(TWINS, {"Hostname": "gpu-1.site-c"}, "", None, id="another site's namesake is none"),
         pytest.param(PLAIN, {"hostname": "GPU-3"}, "", "u3", id="lower case and upper case"),
         pytest.param(PLAIN, {"Hostname": "gpu-3.internal"}, "", "u3", id="the full domain name"),
-        pytest.param(
-            PLAIN, {"Hostname": "gpu-3.rack.example"}, "", "u3", id="a domain that the node does not know"
-        ),
-        pytest.param(
-            PLAIN, {"host": "gpu-3", "url": "http://10.0.0.3"}, "", None, id="the collector's host is none"
-        ),
+        pytest.param(PLAIN, {"Hostname": "gpu-3.rack.example"}, "", "u3", id="a domain that the node does not know"),
+        pytest.param(PLAIN, {"host": "gpu-3", "url": "http://10.0.0.3"}, "", None, id="the collector's host is none"),
     ],
 )
 def test_the_node_is_found_in_the_order_of_belief(

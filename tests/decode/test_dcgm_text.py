@@ -64,7 +64,7 @@ def test_the_bad_line_is_named_by_its_number_and_its_neighbours_survive() -> Non
         pytest.param(b"1 1.764403212e9", TS, id="scientific seconds"),
         pytest.param(b"1 1764403212000000000", TS, id="nanoseconds"),
         pytest.param(b"1", None, id="none"),
-        pytest.param(b"1 # {trace_id=\"x\"} 1.0 17", None, id="an exemplar is no time"),
+        pytest.param(b'1 # {trace_id="x"} 1.0 17', None, id="an exemplar is no time"),
         pytest.param(b"1 NaN", None, id="a time that is not one"),
     ],
 )  # fmt: skip
@@ -77,9 +77,7 @@ def test_times_are_understood_by_their_size(text: bytes, at: datetime | None) ->
     ("labels", "key", "value"),
     [
         pytest.param('UUID="G",err_msg="says "no" loudly"', "err_msg", 'says "no" loudly', id="bare quotes"),
-        pytest.param(
-            'UUID="G",path="C:\\temp\\new"', "path", "C:\\temp\new", id="what is an escape stays one"
-        ),
+        pytest.param('UUID="G",path="C:\\temp\\new"', "path", "C:\\temp\new", id="what is an escape stays one"),
         pytest.param('path="C:\\",UUID="G"', "UUID", "G", id="a value that ends in a backslash"),
         pytest.param('UUID="G",note="a}b"', "note", "a}b", id="a brace inside"),
         pytest.param('UUID="G",note="a, b=\\"c\\""', "note", 'a, b="c"', id="commas and equals inside"),
@@ -98,12 +96,12 @@ def test_labels_are_read_escaped_or_not(labels: str, key: str, value: str) -> No
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        pytest.param(b"DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} x\n", "labels or value unreadable", id="a word for a value"),
-        pytest.param(b"DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"}\n", "labels or value unreadable", id="no value"),
+        pytest.param(b'DCGM_FI_DEV_GPU_UTIL{gpu="0"} x\n', "labels or value unreadable", id="a word for a value"),
+        pytest.param(b'DCGM_FI_DEV_GPU_UTIL{gpu="0"}\n', "labels or value unreadable", id="no value"),
         pytest.param(b"DCGM_\xff{} 1\n", "not UTF-8", id="bytes that are no text"),
         pytest.param(b"404 page not found\n", "no metric name", id="a sentence"),
-        pytest.param(b"DCGM_X{a=\"" + b"y" * 70_000 + b"\"} 1\n", "longer than 65536 bytes", id="an endless line"),
-        pytest.param(b"DCGM_X{a=\"b\"} 1 2 3\n", "labels or value unreadable", id="too many numbers"),
+        pytest.param(b'DCGM_X{a="' + b"y" * 70_000 + b'"} 1\n', "longer than 65536 bytes", id="an endless line"),
+        pytest.param(b'DCGM_X{a="b"} 1 2 3\n', "labels or value unreadable", id="too many numbers"),
     ],
 )  # fmt: skip
 def test_a_line_that_cannot_be_read_is_rejected_alone(bad: bytes, why: str) -> None:
@@ -137,9 +135,7 @@ def test_an_error_is_a_failed_source_and_never_an_idle_one(body: bytes, status: 
         pytest.param("DCGM_FI_DEV_GPU_UTIL", Field.GPU_UTIL, id="modern"),
         pytest.param("dcgm_gpu_utilization", Field.GPU_UTIL, id="1.x"),
         pytest.param("DCGM_FI_PROF_GR_ENGINE_ACTIVE_ratio", Field.ENGINE_ACTIVE, id="with its unit"),
-        pytest.param(
-            "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION_total", Field.ENERGY, id="with the counter's suffix"
-        ),
+        pytest.param("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION_total", Field.ENERGY, id="with the counter's suffix"),
         pytest.param("DCGM_FI_DEV_GPU_UTIL_ratio", None, id="another unit is another quantity"),
         pytest.param("DCGM_FI_DEV_MEM_COPY_UTIL", None, id="a metric of no use here"),
         pytest.param("", None, id="no name"),

@@ -32,14 +32,10 @@ BUDGET = {"details": {"causes": [{"reason": "DisruptionBudget", "message": "need
         pytest.param("404_gone", AnswerKind.GONE, None, id="a missing pod is already gone"),
         pytest.param("409_uid_precondition", AnswerKind.CONFLICT, None, id="another pod has the name now"),
         pytest.param("403_pdb_negative", AnswerKind.FORBIDDEN, None, id="forbidden is reported"),
-        pytest.param(
-            "504_conflict_timeout", AnswerKind.TIMED_OUT, 10.0, id="a conflict time-out asks to wait"
-        ),
+        pytest.param("504_conflict_timeout", AnswerKind.TIMED_OUT, 10.0, id="a conflict time-out asks to wait"),
     ],
 )
-def test_every_recorded_answer_means_its_own_move(
-    sample: str, kind: AnswerKind, retry_after: float | None
-) -> None:
+def test_every_recorded_answer_means_its_own_move(sample: str, kind: AnswerKind, retry_after: float | None) -> None:
     recorded = samples_here.parsed(f"eviction/{sample}.json")
     answer = eviction_answer(recorded["http_status"], recorded["headers"], recorded["body"])
     assert (answer.kind, answer.retry_after) == (kind, retry_after)
@@ -50,15 +46,9 @@ def test_every_recorded_answer_means_its_own_move(
     [
         pytest.param(201, None, None, AnswerKind.OK, None, id="an empty 201 is accepted"),
         pytest.param(200, {}, {"status": "Success"}, AnswerKind.OK, None, id="a dry run answers 200"),
-        pytest.param(
-            200, {}, {"status": "Failure"}, AnswerKind.FAILED, None, id="a failure inside 200 is no success"
-        ),
-        pytest.param(
-            429, {"retry-after": "7"}, b"", AnswerKind.THROTTLED, 7.0, id="header names have no case"
-        ),
-        pytest.param(
-            429, {"Retry-After": "0"}, BUDGET, AnswerKind.BLOCKED, None, id="waiting for nothing is no wait"
-        ),
+        pytest.param(200, {}, {"status": "Failure"}, AnswerKind.FAILED, None, id="a failure inside 200 is no success"),
+        pytest.param(429, {"retry-after": "7"}, b"", AnswerKind.THROTTLED, 7.0, id="header names have no case"),
+        pytest.param(429, {"Retry-After": "0"}, BUDGET, AnswerKind.BLOCKED, None, id="waiting for nothing is no wait"),
         pytest.param(
             429,
             {},
@@ -67,9 +57,7 @@ def test_every_recorded_answer_means_its_own_move(
             None,
             id="an older server names the budget in the message only",
         ),
-        pytest.param(
-            429, {"Retry-After": "1e9"}, "", AnswerKind.THROTTLED, RETRY_LIMIT, id="a wait has an end"
-        ),
+        pytest.param(429, {"Retry-After": "1e9"}, "", AnswerKind.THROTTLED, RETRY_LIMIT, id="a wait has an end"),
         pytest.param(429, {"Retry-After": "nan"}, "", AnswerKind.THROTTLED, None, id="a wait of NaN is none"),
         pytest.param(
             429,
@@ -82,9 +70,7 @@ def test_every_recorded_answer_means_its_own_move(
         pytest.param(500, {}, b"<html>boom</html>", AnswerKind.FAILED, None, id="another 500 may pass"),
         pytest.param(503, {}, b"", AnswerKind.UNREACHABLE, None, id="no API server behind the balancer"),
         pytest.param(418, {}, [], AnswerKind.FAILED, None, id="an unheard-of number is a failure"),
-        pytest.param(
-            429, {}, {"details": {"causes": "x"}}, AnswerKind.THROTTLED, None, id="garbled causes are none"
-        ),
+        pytest.param(429, {}, {"details": {"causes": "x"}}, AnswerKind.THROTTLED, None, id="garbled causes are none"),
     ],
 )
 def test_answers_beyond_the_recorded_ones(

@@ -70,11 +70,7 @@ def directory(
     aliases = _unambiguous((alias, entry) for entry in entries.values() for alias in _aliases(entry))
     known = list(pods)
     hosts = _unambiguous(
-        (key, entries[pod.node])
-        for pod in known
-        if pod.node in entries
-        for key in (pod.name, *pod.addresses)
-        if key
+        (key, entries[pod.node]) for pod in known if pod.node in entries for key in (pod.name, *pod.addresses) if key
     )
     by_name = {f"{pod.namespace}/{pod.name}": pod for pod in known}
     return Directory(entries, aliases, by_name, hosts, {} if learnt is None else learnt)
@@ -139,13 +135,7 @@ def node_entry(raw: Mapping[str, Any], uid: NodeUid, name: str, expected: int) -
     status, metadata = raw.get("status"), raw.get("metadata")
     listed = status.get("addresses") if isinstance(status, Mapping) else None
     labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-    aliases = (
-        [item.get("address") for item in listed if isinstance(item, Mapping)]
-        if isinstance(listed, list)
-        else []
-    )
+    aliases = [item.get("address") for item in listed if isinstance(item, Mapping)] if isinstance(listed, list) else []
     if isinstance(labels, Mapping):
         aliases.append(labels.get("kubernetes.io/hostname"))
-    return NodeEntry(
-        uid, name, expected, tuple(alias for alias in aliases if isinstance(alias, str) and alias)
-    )
+    return NodeEntry(uid, name, expected, tuple(alias for alias in aliases if isinstance(alias, str) and alias))

@@ -153,9 +153,7 @@ def pod_of(labels: Mapping[str, str], *, exported_only: bool = False) -> str:
     """
     for pod_key, namespace_key in _POD_KEYS[:1] if exported_only else _POD_KEYS:
         if labels.get(pod_key):
-            namespace = labels.get(namespace_key) or (
-                "" if "exported" in pod_key else labels.get("pod_namespace", "")
-            )
+            namespace = labels.get(namespace_key) or ("" if "exported" in pod_key else labels.get("pod_namespace", ""))
             return f"{namespace}/{labels[pod_key]}"
     return ""
 

@@ -63,9 +63,7 @@ def decode_page(body: bytes, status: int = 200) -> DcgmPage:
         else:
             others += 1
     if not rows:
-        raise SourceFailedError(
-            STAGE, f"no DCGM sample in {len(body)} bytes, {len(rejected)} lines unreadable"
-        )
+        raise SourceFailedError(STAGE, f"no DCGM sample in {len(body)} bytes, {len(rejected)} lines unreadable")
     return DcgmPage(tuple(rows), tuple(rejected[:REJECTED_LIMIT]), len(rejected), {"other-metric": others})
 
 
@@ -84,9 +82,7 @@ _TAIL = rf"(?P<value>{_NUMBER})(?:\s+(?P<at>{_NUMBER}))?(?:\s*\#.*)?"
 _BARE = re.compile(rf"(?P<name>{_NAME})\s+{_TAIL}", re.ASCII)
 _HEAD = re.compile(rf"(?P<name>{_NAME})?\s*\{{", re.ASCII)
 _AFTER = re.compile(rf"\s*{_TAIL}", re.ASCII)
-_LABEL = re.compile(
-    rf"\s*(?P<key>{_NAME}|{_QUOTED})\s*=\s*(?P<value>{_QUOTED})\s*(?P<end>,|(?=\}}))", re.ASCII
-)
+_LABEL = re.compile(rf"\s*(?P<key>{_NAME}|{_QUOTED})\s*=\s*(?P<value>{_QUOTED})\s*(?P<end>,|(?=\}}))", re.ASCII)
 _QUOTED_NAME = re.compile(rf"\s*(?P<name>{_QUOTED})\s*(?:,|(?=\}}))", re.ASCII)
 _LABEL_START = re.compile(rf"\s*(?P<key>{_NAME})\s*=\s*\"", re.ASCII)
 _VALUE_END = re.compile(rf"\"(?=\s*(?:,\s*(?:{_NAME}\s*=\s*\"|\}})|\}}\s*{_TAIL}$))", re.ASCII)
