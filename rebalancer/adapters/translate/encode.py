@@ -43,15 +43,16 @@ KIND_OF: dict[type, FactKind] = {
 }
 
 
-def _seal(place: tuple[str, str, str], cluster: str, at: datetime, data: bytes | None) -> Record:
+def _seal(
+    place: tuple[str, str, str], cluster: str, at: datetime, data: bytes | None, core: bytes | None = None
+) -> Record:
     topic, key, name = place
-    return seal(topic, key, f"{TYPE_PREFIX}{name}.v1", Said(cluster, at, data))
+    return seal(topic, key, f"{TYPE_PREFIX}{name}.v1", Said(cluster, at, data, core))
 
 
 def _explain(place: tuple[str, str, str], cluster: str, at: datetime, value: Any) -> Record:
     """A record with sentences: its id rests on reasons and numbers alone."""
-    topic, key, name = place
-    return seal(topic, key, f"{TYPE_PREFIX}{name}.v1", Said(cluster, at, public(value), exact(value)))
+    return _seal(place, cluster, at, public(value), exact(value))
 
 
 def fact_key(of: FactKind, uid: str, cluster: str) -> str:
@@ -82,7 +83,8 @@ def encode_snapshot(mark: SnapshotBegan | SnapshotEnded, cluster: str) -> Record
 def encode_request(request: Approved | RecallRequested | SnapshotRequested, cluster: str) -> Record:
     """A request on the control topic."""
     name = {Approved: "approve", RecallRequested: "recall", SnapshotRequested: "snapshot"}[type(request)]
-    return _seal((v1.CONTROL, cluster, f"control.{name}"), cluster, request.at, shallow(request, "at", "kind"))
+    place = (v1.CONTROL, cluster, f"control.{name}")
+    return _seal(place, cluster, request.at, shallow(request, "at", "kind"), exact(request))
 
 
 def encode_sample(sample: NodeSample, cluster: str) -> Record:
