@@ -116,9 +116,7 @@ def java() -> str:
 
 def _java_version(path: str) -> int:
     try:
-        told = subprocess.run(
-            [path, "-version"], capture_output=True, text=True, check=True, timeout=30
-        ).stderr
+        told = subprocess.run([path, "-version"], capture_output=True, text=True, check=True, timeout=30).stderr
     except (OSError, subprocess.SubprocessError):
         return 0
     match = re.search(r'version "(\d+)', told)

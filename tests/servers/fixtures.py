@@ -72,9 +72,7 @@ def create_topic(kafka: Addresses, fresh_name: FreshName) -> CreateTopic:
     return create
 
 
-async def create_topic_at(
-    at: Addresses, name: str, partitions: int = 1, config: dict[str, str] | None = None
-) -> str:
+async def create_topic_at(at: Addresses, name: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:
     """Create the topic `name` at a broker; `config` keys are Kafka's own, dots included."""
     admin = AIOKafkaAdminClient(**at.client())
     await admin.start()

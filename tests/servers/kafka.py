@@ -152,9 +152,7 @@ class KafkaServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._process:
             self.stop()
 
@@ -180,9 +178,7 @@ class KafkaServer:
         self._properties.write_text(text)
 
     def _format(self) -> None:
-        users = [
-            f"--add-scram={SASL_MECHANISM}=[name={name},password={word}]" for name, word in PASSWORDS.items()
-        ]
+        users = [f"--add-scram={SASL_MECHANISM}=[name={name},password={word}]" for name, word in PASSWORDS.items()]
         command = [*self._command, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID]
         command += ["-c", str(self._properties), *users]
         with self.log_file.open("ab") as log:

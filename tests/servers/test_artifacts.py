@@ -47,9 +47,7 @@ def test_a_pinned_jar_is_fetched_once(one_jar: Path, monkeypatch: pytest.MonkeyP
     assert [jar.read_bytes() for jar in libs.iterdir()] == [b"good"]
 
 
-def test_a_jar_with_other_bytes_is_refused_and_nothing_is_kept(
-    one_jar: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_jar_with_other_bytes_is_refused_and_nothing_is_kept(one_jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve(monkeypatch, one_jar, b"evil")
     with pytest.raises(WrongDigestError, match="pinned is"):
         artifacts.kafka_jars()
@@ -66,16 +64,12 @@ def test_each_line_of_the_recipe_pins_a_different_jar() -> None:
 @pytest.mark.parametrize(
     ("told", "is_used"),
     [
-        pytest.param(
-            'openjdk version "17.0.15" 2025-04-15', True, id="a new enough Java on the PATH is used"
-        ),
+        pytest.param('openjdk version "17.0.15" 2025-04-15', True, id="a new enough Java on the PATH is used"),
         pytest.param('java version "1.8.0_402"', False, id="an old Java is passed over"),
         pytest.param("no such command", False, id="something that is no Java is passed over"),
     ],
 )
-def test_which_java_runs_the_broker(
-    told: str, is_used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_which_java_runs_the_broker(told: str, is_used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = tmp_path / "java"
     own.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
     own.chmod(0o755)

@@ -120,9 +120,7 @@ async def test_a_compacted_topic_forgets_old_values_and_tombstones_within_second
 
 
 @pytest.mark.kafka
-async def test_the_right_name_and_password_get_in(
-    sasl_kafka: dict[str, Any], create_topic: CreateTopic
-) -> None:
+async def test_the_right_name_and_password_get_in(sasl_kafka: dict[str, Any], create_topic: CreateTopic) -> None:
     topic = await create_topic("named")
     await send(sasl_kafka, topic, (b"k", b"v"))
     assert await read_to_end(sasl_kafka, topic) == [(b"k", b"v")]
@@ -160,9 +158,7 @@ async def test_the_encrypted_door_is_not_trusted_without_its_authority(kafka: Ad
     await producer.stop()
 
 
-async def test_records_go_through_the_embedded_broker(
-    embedded_broker: EmbeddedBroker, fresh_name: FreshName
-) -> None:
+async def test_records_go_through_the_embedded_broker(embedded_broker: EmbeddedBroker, fresh_name: FreshName) -> None:
     client, topic = {"bootstrap_servers": embedded_broker.bootstrap}, fresh_name("toy")
     await send(client, topic, (b"k", b"v"), (b"k", None))
     assert await read_to_end(client, topic) == [(b"k", b"v"), (b"k", None)]
