@@ -36,9 +36,9 @@ def steps(plan: Plan) -> str:
     lent = [step for step in plan.steps if isinstance(step, LendNode)]
     gangs = [step.gang for step in plan.steps if isinstance(step, EvictGang)]
     told = [f"lends {_listed([step.node_name for step in lent])} to {lent[0].gang}"] if lent else []
-    told += [f"closes {_nodes(counts['close'])}"] if counts["close"] else []
+    told += ["closes " + _count(counts["close"], "node")] if counts["close"] else []
     told += [f"evicts {_listed(gangs)}"] if gangs else []
-    told += [f"restores {_nodes(counts['restore'])}"] if counts["restore"] else []
+    told += ["restores " + _count(counts["restore"], "node")] if counts["restore"] else []
     return ", ".join(told)
 
 
@@ -48,9 +48,9 @@ def done_to_gang(plan: Plan, gang: str) -> str:
     when = moment(plan.made_at)
     would = "would have been" if plan.mode is Mode.SHADOW else "was"
     if evicts:
-        members = sum(len(step.members) for step in evicts)
+        pods = _count(sum(len(step.members) for step in evicts), "pod")
         part = "" if all(step.whole for step in evicts) else ", down to its minimum"
-        return f"{would} to be evicted ({members} pods{part}) at {when} for {plan.pool} ({plan.method})"
+        return f"{would} to be evicted ({pods}{part}) at {when} for {plan.pool} ({plan.method})"
     lent = [step for step in plan.steps if isinstance(step, LendNode) and step.gang == gang]
     names = _listed([step.node_name for step in lent])
     return f"{would} lent {names} of {plan.pool} at {when}, due {moment(min(step.due for step in lent))}"
@@ -116,8 +116,8 @@ def standing(loan: Loan) -> str:
     return told[loan.phase] + (" (in the shadow ledger only)" if loan.virtual else "")
 
 
-def _nodes(count: int) -> str:
-    return f"{count} node{'s' if count > 1 else ''}"
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count > 1 else ''}"
 
 
 def _listed(names: Sequence[str]) -> str:
