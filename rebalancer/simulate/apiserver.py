@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from rebalancer.core.facts import Pod, PodPhase
 from rebalancer.core.plan import Member
 from rebalancer.core.protocol.calls import (
-    Answer, AnswerKind, Call, EvictPod, GiveNotice, ListPods, PatchNode, ReadBudgets, ReadMembers, ReadNode,
+    Answer,
+    AnswerKind,
+    Call,
+    EvictPod,
+    GiveNotice,
+    ListPods,
+    PatchNode,
+    ReadBudgets,
+    ReadMembers,
+    ReadNode,
 )  # fmt: skip
 from rebalancer.simulate.budgets import Budgets
 from rebalancer.simulate.kubelet import Kubelet
@@ -58,11 +67,20 @@ class ApiServer:
 
     def _perform(self, call: Call, t: float) -> Answer:
         match call:
+            case PatchNode():
+                return self._patch(call, t)
+            case GiveNotice():
+                return self._notice(call, t)
+            case EvictPod():
+                return self._evict(call, t)
+            case _:
+                return self._look(call)
+
+    def _look(self, call: ReadNode | ListPods | ReadMembers | ReadBudgets) -> Answer:
+        match call:
             case ReadNode():
                 node = self._store.nodes.get(call.node_name)
                 return Answer(AnswerKind.OK, node=node) if node else _gone("node", call.node_name)
-            case PatchNode():
-                return self._patch(call, t)
             case ListPods():
                 return Answer(AnswerKind.OK, pods=tuple(self._on_or_bound_for(call.node_name)))
             case ReadMembers():
@@ -70,10 +88,6 @@ class ApiServer:
             case ReadBudgets():
                 found = [item for item in self._store.budgets.values() if item.namespace == call.namespace]
                 return Answer(AnswerKind.OK, budgets=tuple(found))
-            case GiveNotice():
-                return self._notice(call, t)
-            case EvictPod():
-                return self._evict(call, t)
 
     def _patch(self, call: PatchNode, t: float) -> Answer:
         node = self._store.nodes.get(call.node_name)

@@ -34,9 +34,7 @@ class Budgets:
         self._by_namespace: dict[str, list[_Kept]] = {}
         store.pod_watchers.append(self._pod_changed)
 
-    def add(
-        self, namespace: str, name: str, selector: Selector, spec: BudgetSpec, *, scalable: bool, t: float
-    ) -> str:
+    def add(self, namespace: str, name: str, selector: Selector, spec: BudgetSpec, *, scalable: bool, t: float) -> str:
         """A new budget; its uid comes back."""
         uid = self._store.new_uid(f"budget/{namespace}/{name}")
         kept = _Kept(uid, namespace, name, selector, spec, scalable)

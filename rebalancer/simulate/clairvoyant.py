@@ -44,6 +44,7 @@ def clairvoyant(
     gpus_per_node: int,
     floor_nodes: int,
     permitted: Flags,
+    *,
     dt: float,
     cost: float,
 ) -> float:

@@ -39,7 +39,12 @@ def make_node(pool: PoolSpec, name: str, uid: str, created_at: datetime) -> Node
 
 
 def _labels(pool: PoolSpec, name: str) -> dict[str, str]:
-    labels = {"kubernetes.io/hostname": name, "node-pool": pool.name, "network": pool.network, "workload-type": pool.owner}
+    labels = {
+        "kubernetes.io/hostname": name,
+        "node-pool": pool.name,
+        "network": pool.network,
+        "workload-type": pool.owner,
+    }
     if pool.gpus:
         labels |= {
             "accelerator": "nvidia",

@@ -73,9 +73,7 @@ class Kubelet:
         if node is None or not node.ready:
             self._agenda.at(t + _RETRY, lambda at: self._start(uid, at))
             return
-        pod = self._store.change_pod(
-            uid, t, phase=PodPhase.RUNNING, ready=True, started_at=self._agenda.clock(t)
-        )
+        pod = self._store.change_pod(uid, t, phase=PodPhase.RUNNING, ready=True, started_at=self._agenda.clock(t))
         for listener in self.on_running:
             listener(pod, t)
 

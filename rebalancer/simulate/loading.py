@@ -174,7 +174,8 @@ def _check(scenario: Scenario) -> None:
     for i, service in enumerate(scenario.services):
         path = f"services[{i}]"
         _require(service.pool in pools, f"{path}.pool", f"no pool {service.pool!r}")
-        _require(bool(service.trace) or service.curve in scenario.curves, f"{path}.curve", f"no curve {service.curve!r}")
+        curved = bool(service.trace) or service.curve in scenario.curves
+        _require(curved, f"{path}.curve", f"no curve {service.curve!r}")
         _require(0 <= service.minimum <= service.maximum, f"{path}.minimum", "must lie between 0 and maximum")
     for i, spike in enumerate(scenario.spikes):
         _require(spike.service in services, f"spikes[{i}].service", f"no service {spike.service!r}")

@@ -67,13 +67,12 @@ class Loads:
     def tick(self, t: float) -> None:
         """Work out every service's load at ``t``."""
         second = local_seconds(self._agenda, self._zone, t)
-        gusts = {pool: rng for pool, rng in self._gusts.items()}
         drawn: dict[tuple[str, float], float] = {}
         for service in self._scenario.services:
             if service.trace:
                 key = (service.pool, service.trace_noise)
                 if key not in drawn:
-                    drawn[key] = _gamma(gusts[service.pool], service.trace_noise)
+                    drawn[key] = _gamma(self._gusts[service.pool], service.trace_noise)
                 load = _traced(service, t, drawn[key])
             else:
                 load = self._curved(service, second)

@@ -69,7 +69,8 @@ def optimum(scenario: Scenario, books: Accounting) -> float:
             demand = np.array(books.series.asked.get(pool.name, [0] * books.steps), dtype=np.float64)
             floor = floor_of(pool.nodes, pool.floor_nodes, pool.floor_share)
             permitted = permitted_steps(scenario, pool)[: len(demand)]
-            total += clairvoyant(demand, pool.nodes, pool.gpus, floor, permitted, scenario.step_seconds, cost)
+            dt = scenario.step_seconds
+            total += clairvoyant(demand, pool.nodes, pool.gpus, floor, permitted, dt=dt, cost=cost)
     return total
 
 

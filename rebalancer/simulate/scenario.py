@@ -133,8 +133,10 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """A generator of jobs like ``template``: ``per_hour`` arrivals (Poisson) and never fewer than ``keep_waiting``
-    gangs in the queue. ``shapes`` are [pods, gpus, weight]; ``hours`` the span durations are drawn from (log-uniform).
+    """A generator of jobs like ``template``.
+
+    ``per_hour`` arrivals (Poisson), and never fewer than ``keep_waiting`` gangs in the queue. ``shapes`` are
+    [pods, gpus, weight]; ``hours`` is the span that durations are drawn from (log-uniform).
     """
 
     name: str

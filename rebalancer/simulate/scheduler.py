@@ -1,13 +1,15 @@
 """The scheduler: priority order, whole gangs or nothing, packed so that nodes stay empty.
 
-A pass runs one second after something changed (several changes make one pass). It honours hard taints, node terms,
-host anti-affinity and nominated capacity is not modelled. Pods that found no place get ``unschedulable_since``
-once. It never preempts: taking back is the rebalancer's.
+A pass runs one second after something changed (several changes make one pass). It honours hard taints, node terms
+and host anti-affinity. Pods that found no place get ``unschedulable_since`` once. It never preempts and never
+nominates: taking back is the rebalancer's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import insort
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeAlias
 
 from rebalancer.core.facts import Node, Pod
@@ -19,7 +21,19 @@ from rebalancer.simulate.store import Store
 
 LATENCY = 1.0
 Shape: TypeAlias = int
+Signature: TypeAlias = tuple[Shape, int, int]
 Placing: TypeAlias = list[tuple[PodUid, str]]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A gang or a single pod in the queue; ``told``: all its pods are known to be unschedulable."""
+
+    order: tuple[int, datetime, str]
+    shape: Shape
+    single: bool
+    pods: dict[PodUid, None] = field(default_factory=dict)
+    told: bool = False
 
 
 class Scheduler:
@@ -31,18 +45,40 @@ class Scheduler:
         self._kubelet = kubelet
         self._due = False
         self._shapes: dict[tuple[object, ...], Shape] = {}
-        self._shape_of: dict[PodUid, Shape] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._queue: list[_Waiting] = []
         self._admitted: dict[Shape, list[Node]] = {}
         self._epoch = -1
         self._free: dict[str, int] = {}
         store.pod_watchers.append(self._pod_changed)
         store.node_watchers.append(self._node_changed)
 
+    # --- the queue: most important first, then oldest, then by name
+
     def _pod_changed(self, old: Pod | None, new: Pod | None, t: float) -> None:
-        if new is None and old is not None:
-            self._shape_of.pop(old.uid, None)
+        was, asks = old is not None and old.pending, new is not None and new.pending
+        if new is not None and asks and not was:
+            self._enqueue(new)
+        elif old is not None and was and not asks:
+            self._dequeue(old)
         if old is None or new is None or old.held != new.held:
             self._poke(t)
+
+    def _enqueue(self, pod: Pod) -> None:
+        key = _key(pod)
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            order = (-pod.priority, pod.created_at, pod.name)
+            waiting = self._waiting[key] = _Waiting(order, self._shape(pod), pod.gang_size == 1)
+            insort(self._queue, waiting, key=lambda item: item.order)
+        waiting.pods[pod.uid] = None
+        waiting.told = False
+
+    def _dequeue(self, pod: Pod) -> None:
+        waiting = self._waiting[_key(pod)]
+        del waiting.pods[pod.uid]
+        if not waiting.pods:
+            del self._waiting[_key(pod)]
 
     def _node_changed(self, _old: Node | None, _new: Node | None, t: float) -> None:
         self._poke(t)
@@ -52,24 +88,30 @@ class Scheduler:
             self._due = True
             self._agenda.at(t + LATENCY, self._pass)
 
+    # --- a pass
+
     def _pass(self, t: float) -> None:
         self._due = False
+        self._queue = [waiting for waiting in self._queue if waiting.pods]
         self._refresh()
-        failed: set[tuple[Shape, int, int]] = set()
-        for group in self._queue():
-            need, signature = self._need(group)
-            if signature in failed:
-                self._give_up(group, t)
-                continue
-            placing = self._place(group)
-            if len(placing) >= need:
-                for uid, node in placing:
-                    self._kubelet.bind(uid, node, t)
-            else:
-                self._undo(placing)
+        failed: set[Signature] = set()
+        for waiting in self._queue:
+            signature = self._signature(waiting)
+            if signature in failed or not self._bind(waiting, signature[1], t):
                 failed.add(signature)
-            bound = {uid for uid, _ in placing} if len(placing) >= need else set()
-            self._give_up([pod for pod in group if pod.uid not in bound], t)
+            if not waiting.told:
+                waiting.told = True
+                self._give_up(waiting, t)
+
+    def _bind(self, waiting: _Waiting, need: int, t: float) -> bool:
+        placing = self._place([self._store.pods[uid] for uid in waiting.pods])
+        if len(placing) < need:
+            for uid, node in placing:
+                self._free[node] += self._store.pods[uid].gpus or 0
+            return False
+        for uid, node in placing:
+            self._kubelet.bind(uid, node, t)
+        return True
 
     def _refresh(self) -> None:
         store = self._store
@@ -78,32 +120,18 @@ class Scheduler:
             self._admitted.clear()
         self._free = {name: store.free(node) for name, node in store.nodes.items()}
 
-    def _queue(self) -> list[list[Pod]]:
-        """Pending gangs and single pods, most important first, then oldest, then by name."""
-        groups: dict[str, list[Pod]] = {}
-        for uid in self._store.unbound:
-            pod = self._store.pods[uid]
-            groups.setdefault(pod.gang if pod.gang_size > 1 else pod.uid, []).append(pod)
-        return sorted(groups.values(), key=lambda pods: (-pods[0].priority, pods[0].created_at, pods[0].name))
-
-    def _need(self, group: list[Pod]) -> tuple[int, tuple[Shape, int, int]]:
-        first = group[0]
-        if first.gang_size == 1:
-            return 1, (self._shape(first), 1, 1)
-        placed = sum(1 for pod in self._members(first) if pod.node and not pod.terminal and pod.deleting_at is None)
-        need = max(1, first.gang_min - placed)
-        return need, (self._shape(first), need, len(group))
-
-    def _members(self, pod: Pod) -> Iterable[Pod]:
-        return (self._store.pods[uid] for uid in self._kubelet.gang_members(pod.gang))
+    def _signature(self, waiting: _Waiting) -> Signature:
+        """What decides whether it fits: shape, pods that must find a place at once, pods that would like one."""
+        if waiting.single:
+            return waiting.shape, 1, 1
+        first = self._store.pods[next(iter(waiting.pods))]
+        members = (self._store.pods[uid] for uid in self._kubelet.gang_members(first.gang))
+        placed = sum(1 for pod in members if pod.node and not pod.terminal and pod.deleting_at is None)
+        return waiting.shape, max(1, first.gang_min - placed), len(waiting.pods)
 
     def _shape(self, pod: Pod) -> Shape:
-        shape = self._shape_of.get(pod.uid)
-        if shape is None:
-            key = (pod.node_terms, pod.tolerations, pod.gpus, pod.namespace, pod.anti_affinity)
-            shape = self._shapes.setdefault(key, len(self._shapes))
-            self._shape_of[pod.uid] = shape
-        return shape
+        key = (pod.node_terms, pod.tolerations, pod.gpus, pod.namespace, pod.anti_affinity)
+        return self._shapes.setdefault(key, len(self._shapes))
 
     def _place(self, group: list[Pod]) -> Placing:
         placing: Placing = []
@@ -114,10 +142,6 @@ class Scheduler:
             self._free[node] -= pod.gpus or 0
             placing.append((pod.uid, node))
         return placing
-
-    def _undo(self, placing: Placing) -> None:
-        for uid, node in placing:
-            self._free[node] += self._store.pods[uid].gpus or 0
 
     def _best(self, pod: Pod, placing: Placing) -> str | None:
         """The fullest node that fits, lent ones last: own capacity first, and nodes stay empty."""
@@ -133,7 +157,7 @@ class Scheduler:
         return best[2] if best else None
 
     def _candidates(self, pod: Pod) -> list[Node]:
-        shape = self._shape(pod)
+        shape = self._waiting[_key(pod)].shape
         found = self._admitted.get(shape)
         if found is None:
             nodes = self._store.nodes.values()
@@ -153,7 +177,12 @@ class Scheduler:
             for term in pod.anti_affinity
         )
 
-    def _give_up(self, group: Iterable[Pod], t: float) -> None:
-        for pod in group:
-            if pod.unschedulable_since is None:
-                self._store.change_pod(pod.uid, t, unschedulable_since=self._agenda.clock(t))
+    def _give_up(self, waiting: _Waiting, t: float) -> None:
+        for uid in tuple(waiting.pods):
+            if self._store.pods[uid].unschedulable_since is None:
+                self._store.change_pod(uid, t, unschedulable_since=self._agenda.clock(t))
+
+
+def _key(pod: Pod) -> str:
+    return pod.gang if pod.gang_size > 1 else pod.uid
+
