@@ -108,7 +108,7 @@ class Because:
 SENTENCES: Mapping[Reason, str] = {
     Reason.IDLE_PROVEN: "{node} idle for {idle_minutes} min, {spare_nodes} nodes to spare: lent to {gang} until {due}",
     Reason.INFERENCE_PENDING: "{pods} inference pods of {pool} wait for {needed_gpus} GPUs, {ready_gpus} stand ready",
-    Reason.INFERENCE_RISING: "{pool} wants {demand_gpus} GPUs and perhaps {headroom_gpus} more soon, {ready_gpus} are ready",
+    Reason.INFERENCE_RISING: "{pool} wants {demand_gpus} GPUs and maybe {headroom_gpus} more, {ready_gpus} are ready",
     Reason.LOAN_DUE: "the loan of {node} is due at {due} and its return takes up to {return_seconds} s",
     Reason.OPERATOR_RECALL: "{by} recalled {target}",
     Reason.NODE_UNHEALTHY: "{node} is unhealthy: {why}",

@@ -68,7 +68,7 @@ class NodeEdit:
 
     def _read(self, answer: Answer, now: datetime) -> None:
         if answer.kind is AnswerKind.OK and answer.node is not None:
-            self._ask.back()
+            self._ask.went()
             self._judge(answer.node)
         else:
             self._failed(answer, now)
@@ -87,11 +87,11 @@ class NodeEdit:
     def _answered(self, answer: Answer, now: datetime) -> None:
         self._patch = None
         if answer.kind is AnswerKind.OK and answer.node is not None:
-            self._ask.back()
+            self._ask.went()
             self.node = answer.node
             self._believe(self._edit(answer.node))
         elif answer.kind is AnswerKind.CONFLICT:
-            self._ask.back()
+            self._ask.went()
             self._contended("it changed while it was patched")
         else:
             self._failed(answer, now)

@@ -1,7 +1,7 @@
 """What falls due while Kafka is silent, read from the marks on the nodes alone.
 
 The plans use the same steps as everybody else's, so the actor's checks hold for them too; their ids come from the
-loans, so that asking again makes no second plan. Nothing is lent here, and nothing is taken back before its time.
+loans, so that asking again makes no second one. Nothing is lent here, and nothing is taken back before its time.
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ from rebalancer.core.units import GangId, Mode
 from rebalancer.core.victims import lost_work
 
 
-def due_returns(
-    nodes: Iterable[Node], pods: Iterable[Pod], budgets: Iterable[Budget], policy: Policy, now: datetime, term: int = 0
+def due_returns(  # noqa: PLR0917 - the picture of a cluster in the order in which it is always named
+    nodes: Iterable[Node],
+    pods: Iterable[Pod],
+    budgets: Iterable[Budget],
+    policy: Policy,
+    now: datetime,
+    term: int = 0,
 ) -> list[Plan]:
     """Plans for all loans whose recall time has come, one for each set of nodes that share gangs.
 
-    ``term`` is the highest one the actor has seen: no decider speaks while Kafka is silent.
+    ``term`` is the highest one the actor has seen: no decider speaks while Kafka is silent. A return that could not
+    be finished is planned anew once its retries are over, under a new id.
     """
     due = {node.name: (node, node.loan) for node in nodes if node.loan is not None and now >= node.loan.recall_at}
     gangs: dict[GangId, list[Pod]] = {}
@@ -65,11 +71,13 @@ def _plan(
     due = min(item.due for _, item in lent)
     because = Because(Reason.LOAN_DUE, {"node": node.name, "due": due.isoformat(timespec="minutes")})
     deadline = max(due, now + policy.acting.retry_deadline)
+    patience = max(policy.acting.retry_deadline, policy.acting.plan_validity)
+    attempt = (now - min(item.recall_at for _, item in lent)) // patience
     steps: list[Step] = [CloseNode(item.loan, node.uid, node.name) for node, item in lent]
     steps += [_evict(pods, budgets, because, now, deadline) for pods in here.values()]
     steps += [RestoreNode(item.loan, node.uid, node.name, item.due) for node, item in lent]
     return Plan(
-        id=stable_id("kafka-silent", *(item.loan for _, item in lent)), pool=mark.lender, method=Method.RETURN,
+        id=stable_id("kafka-silent", str(attempt), *(item.loan for _, item in lent)), pool=mark.lender, method=Method.RETURN,
         mode=Mode.ACT, because=because, steps=tuple(steps), made_at=now,
         valid_until=now + policy.acting.plan_validity, pressing=True,
     )  # fmt: skip

@@ -119,8 +119,9 @@ class Gang:
 
     def _seen(self, answer: Answer, now: datetime) -> None:
         if answer.kind is AnswerKind.OK:
-            wait = min(self._acting.poll * int(2 ** min(self._polls, 8)), self._acting.retry_first)
-            self._read.again(now + (self._acting.retry_max if self._stuck else wait))
+            slow = self._stuck or self.members.split
+            most = self._acting.retry_max if slow else self._acting.retry_first
+            self._read.again(now + min(self._acting.poll * int(2 ** min(self._polls, 16)), most))
             self._polls += 1
             self._live, self._fresh = {pod.uid: pod for pod in answer.pods}, True
             self.members.note(self._live)

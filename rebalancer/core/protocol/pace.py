@@ -96,6 +96,10 @@ class Ask:
         """A useful answer came: the count of failures starts anew."""
         self.out, self.attempt, self.not_before, self.failing_since = False, 0, None, None
 
+    def went(self) -> None:
+        """An answer came that leads on; failures before it still count."""
+        self.out, self.not_before = False, None
+
     def again(self, at: datetime) -> None:
         """Ask once more at that moment, without counting a failure."""
         self.back()
