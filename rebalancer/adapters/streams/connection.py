@@ -96,6 +96,26 @@ class KafkaSettings(BaseModel):
             return {**given, "sasl_oauth_token_provider": FileToken(self.token_file)}
         return {**given, "sasl_plain_username": self.username, "sasl_plain_password": self.secret()}
 
+    def faust_arguments(self) -> dict[str, Any]:
+        """The same for a Faust app: ``broker``, and ``broker_credentials`` where there is something to prove."""
+        given: dict[str, Any] = {"broker": ";".join(f"kafka://{one}" for one in self.bootstrap.split(","))}
+        credentials = self._faust_credentials()
+        return given if credentials is None else {**given, "broker_credentials": credentials}
+
+    def _faust_credentials(self) -> Any:
+        if not self.sasl and not self.tls:
+            return None
+        from faust import auth  # noqa: PLC0415 - slow to import, and the commands do without it
+
+        context = self.ssl_context()
+        if not self.sasl:
+            return auth.SSLCredentials(context)
+        if self.token_file is not None:
+            return auth.OAuthCredentials(oauth_cb=FileToken(self.token_file), ssl_context=context)
+        return auth.SASLCredentials(
+            username=self.username, password=self.secret(), mechanism=self.mechanism, ssl_context=context
+        )
+
 
 class FileToken(AbstractTokenProvider):
     """A bearer token kept fresh in a file by someone else (a projected volume, a sidecar)."""
