@@ -220,7 +220,7 @@ def test_a_node_without_identity_is_refused(meta: dict[str, Any]) -> None:
 NOW = datetime(2026, 3, 3, 6, 0, tzinfo=UTC)
 MARK = LoanMark(
     loan="l1", node_uid="u", lender="infer-l20", borrower=OwnerClass.TRAINING, gang="ns/job/a", due=NOW, recall_at=NOW,
-    phase="on-loan", plan="p1", epoch=7, opened_at=NOW, taint=Taint("workload", "inference", "NoSchedule"), taint_index=0,
+    phase="on-loan", plan="p1", epoch=7, opened_at=NOW, taint=Taint("workload", "inference"), taint_index=0,
 )  # fmt: skip
 
 

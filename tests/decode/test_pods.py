@@ -43,7 +43,7 @@ def sample(name: str, claims: dict[tuple[str, str], Claim] | None = None) -> Pod
     ("name", "gpus", "held", "gang", "owner", "protected"),
     [
         ("pod_bare_no_owner", 1, 1, "7e570012-0000-4000-8000-000000000012", "unknown", "bare"),
-        ("pod_daemonset_gpu", 1, 1, "ops/daemonset/burnin", "unknown", "daemonset"),
+        ("pod_daemonset_gpu", 1, 1, "7e570011-0000-4000-8000-000000000011", "unknown", "daemonset"),
         ("pod_do_not_disrupt", 4, 4, "ml-c/job/eval", "unknown", "do-not-disrupt"),
         ("pod_dra_claim", None, 0, "7e570015-0000-4000-8000-000000000015", "unknown", "bare resource-claims"),
         ("pod_dra_same_claim_second_pod", None, 0, "7e570016-0000-4000-8000-000000000016", "unknown",
@@ -58,7 +58,7 @@ def sample(name: str, claims: dict[tuple[str, str], Claim] | None = None) -> Pod
         ("pod_limits_only_podlevel_overhead_expect_3", 3, 3, "7e57000a-0000-4000-8000-00000000000a", "unknown", "bare"),
         ("pod_lws_leader_inference", 8, 8, "serve-b/leaderworkerset/9f8e7d", "inference", "inference"),
         ("pod_mig", 2, 2, "7e570013-0000-4000-8000-000000000013", "unknown", "bare"),
-        ("pod_mirror_static", 1, 1, "kube-system/node/gpu-agent-gpu-a100-04", "unknown", "mirror"),
+        ("pod_mirror_static", 1, 1, "7e570010-0000-4000-8000-000000000010", "unknown", "mirror"),
         ("pod_nominated_pending", 8, 0, "7e57000f-0000-4000-8000-00000000000f", "unknown", "bare"),
         ("pod_ray_worker", 2, 2, "serve-c/raycluster/rc", "unknown", ""),
         ("pod_shared", 1, 1, "7e570014-0000-4000-8000-000000000014", "unknown", "bare"),
@@ -66,11 +66,11 @@ def sample(name: str, claims: dict[tuple[str, str], Claim] | None = None) -> Pod
         ("pod_sts_old_uid", 1, 1, "serve-b/statefulset/llm-chat", "unknown", ""),
         ("pod_succeeded_still_has_node", 4, 0, "7e57000b-0000-4000-8000-00000000000b", "unknown", "bare terminal"),
         ("pod_terminating_holds_gpus", 8, 8, "7e57000e-0000-4000-8000-00000000000e", "unknown", "bare"),
-        ("pod_volcano_worker", 8, 8, "ml-a/podgroup/llm-pre-77aa", "unknown", ""),
+        ("pod_volcano_worker", 8, 8, "ml-a/podgroup/llm-pre-77aa", "training", ""),
     ],
     ids=lambda value: value if isinstance(value, str) and value.startswith("pod_") else "",
 )  # fmt: skip
-def test_every_recorded_pod_is_what_it_is(
+def test_every_recorded_pod_is_what_it_is(  # noqa: PLR0917 - a table's columns
     name: str, gpus: int | None, held: int, gang: str, owner: str, protected: str
 ) -> None:
     found = sample(name)
@@ -363,7 +363,9 @@ def test_only_requirements_restrict_where_a_pod_may_run() -> None:
 
 
 def test_an_affinity_that_matches_nothing_does_not_match_everything() -> None:
-    empty = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    empty: dict[str, Any] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+    }
     (term,) = pod(affinity=empty).node_terms
     assert term[0].values == ()
     assert pod().node_terms == ()

@@ -40,6 +40,10 @@ MIN_KEYS = ("pod-group.scheduling.sigs.k8s.io/min-available", "scheduling.volcan
 SIZE_LIMIT = 100_000
 
 
+_NO_GANGS = ("", "DaemonSet", "Node")
+"""Owners whose pods live and die one by one."""
+
+
 class Gang(NamedTuple):
     """A gang as a pod declares it. ``size`` and ``least`` are 1 when the pod does not say."""
 
@@ -82,7 +86,7 @@ def _key(raw: Mapping[str, Any], marks: Mapping[str, str], namespace: str) -> Ga
     owner = top_owner(raw)
     if any(key.startswith(KUBEFLOW_MARK) for key in marks) and first(marks, KUBEFLOW):
         return gang_id(namespace, owner.kind or "kubeflow", first(marks, KUBEFLOW))
-    return gang_id(namespace, owner.kind, owner.name) if owner.kind else ""
+    return gang_id(namespace, owner.kind, owner.name) if owner.kind not in _NO_GANGS else ""
 
 
 def _native_group(spec: Mapping[str, Any]) -> str:
