@@ -54,6 +54,7 @@ class NodeJudge:
         "_cards",
         "_expected",
         "_forgotten",
+        "_lost",
         "_node",
         "_seen",
         "_signal",
@@ -82,6 +83,7 @@ class NodeJudge:
         self._unhealthy: tuple[int, ...] = ()
         self.dropped = dict.fromkeys(CAUSES, 0)
         self._forgotten = 0
+        self._lost: frozenset[int] = frozenset()
 
     @property
     def newest(self) -> datetime | None:
@@ -112,9 +114,7 @@ class NodeJudge:
             return Verdict(self._node, Activity.UNKNOWN, None, 0, now, now, partition, "silent")
         if self._until is not None and now > self._until:
             since = self._since if self._activity is Activity.UNKNOWN else self._until
-            return Verdict(
-                self._node, Activity.UNKNOWN, None, 0, since, now, partition, "silent", "", self._unhealthy
-            )
+            return Verdict(self._node, Activity.UNKNOWN, None, 0, since, now, partition, "silent", "", self._unhealthy)
         return Verdict(
             self._node,
             self._activity,
@@ -156,7 +156,9 @@ class NodeJudge:
         oldest = at - self._activities.lateness
         gone = [uuid for uuid, card in self._cards.items() if card.forget(oldest)]
         for uuid in gone:
-            self._forgotten += self._cards.pop(uuid).changes
+            card = self._cards.pop(uuid)
+            self._forgotten += card.changes
+            self._lost |= card.faults
 
     def _disprove(self, sample: NodeSample) -> None:
         """A late sample that was busy: what is idle now was not idle then, so its idleness began after it."""
@@ -185,7 +187,9 @@ class NodeJudge:
         self._seen = seen
         self._why = why if activity is Activity.UNKNOWN else "suspect-hung" if self._hung(at) else ""
         self._signal = _common({card.signal for card in cards})
-        self._unhealthy = tuple(sorted({code for card in cards for code in card.faults}))
+        # A card that fell off the bus reports no more: its fault stands until the node has all its GPUs again.
+        self._lost = self._lost if missing else frozenset()
+        self._unhealthy = tuple(sorted(self._lost.union(*(card.faults for card in cards))))
 
     def _adopt(self, activity: Activity, at: datetime, held: datetime | None) -> None:
         """``since`` goes on only if the same activity held, without a gap, at the moment before this one."""
@@ -199,9 +203,7 @@ class NodeJudge:
 
     def _hung(self, at: datetime) -> bool:
         dwell = self._activities.dwell
-        return any(
-            card.hung_since is not None and at - card.hung_since >= dwell for card in self._cards.values()
-        )
+        return any(card.hung_since is not None and at - card.hung_since >= dwell for card in self._cards.values())
 
 
 def _held(cards: list[Card], activity: Activity) -> datetime | None:

@@ -64,9 +64,7 @@ def test_one_gpu_that_pauses_restarts_the_idleness_of_the_node() -> None:
 @pytest.mark.parametrize(
     ("offset", "cause"),
     [
-        pytest.param(
-            timedelta(minutes=-5, seconds=-1), "late", id="D08 beyond the lateness bound is dropped"
-        ),
+        pytest.param(timedelta(minutes=-5, seconds=-1), "late", id="D08 beyond the lateness bound is dropped"),
         pytest.param(timedelta(minutes=2, seconds=1), "future", id="a clock that runs ahead is dropped"),
     ],
 )
@@ -99,6 +97,22 @@ def test_a_late_idle_sample_proves_nothing() -> None:
     last = feed(judge, engine(0.9, 0.9, 0.9))
     judge.observe(sample(START + timedelta(seconds=5), reading(engine_active=0.0)), last)
     assert (judge.verdict(last).activity, judge.verdict(last).since) == (BUSY, START)
+
+
+@pytest.mark.parametrize(
+    ("expected", "unhealthy"),
+    [
+        pytest.param(2, (79,), id="a card that fell off the bus and reports no more is still at fault"),
+        pytest.param(1, (), id="a node that has all its GPUs again is well"),
+    ],
+)
+def test_faults_of_cards_that_are_gone(expected: int, unhealthy: tuple[int, ...]) -> None:
+    judge, at = new_judge(), START
+    for tick in range(30):
+        at = START + tick * SCRAPE
+        pair = [reading("GPU-0", tick, engine_active=0.0), reading("GPU-1", tick, engine_active=0.0, xid=79)]
+        judge.observe(sample(at, *pair[: 2 if tick < 3 else 1], expected=2 if tick < 3 else expected), at)
+    assert judge.verdict(at).unhealthy == unhealthy
 
 
 def test_since_moves_only_with_the_activity() -> None:
