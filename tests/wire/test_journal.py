@@ -2,6 +2,7 @@
 
 import math
 import struct
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import get_args
 from zoneinfo import ZoneInfo
@@ -75,6 +76,7 @@ def test_a_stimulus_comes_back_equal_and_of_the_same_types(stimulus: told.Stimul
     assert got == stimulus
     assert wire.decode_stimulus(wire.encode_stimulus(stimulus)) == stimulus
     assert spelled(got) == spelled(stimulus)
+    assert wire.encode_journal(got, cases.AT, "c") == wire.encode_journal(stimulus, cases.AT, "c")
 
 
 def spelled(stimulus: told.Stimulus) -> str:
@@ -83,10 +85,12 @@ def spelled(stimulus: told.Stimulus) -> str:
 
 
 def test_a_gap_in_restored_history_stays_a_gap() -> None:
-    restored = told.Restored((), (), (cases.MEMORY,), (), (), synced=False, at=cases.AT)
+    memory = replace(cases.MEMORY, quantiles={"0.5": 1.0, "1": math.inf})
+    restored = told.Restored((), (), (memory,), (), (), synced=False, at=cases.AT)
     got = back(restored)
     assert isinstance(got, told.Restored)
     assert math.isnan(got.pools[0].history[1])
+    assert math.isinf(got.pools[0].quantiles["1"])
     assert spelled(got) == spelled(restored)
 
 

@@ -89,6 +89,8 @@ def _spelled(value: Any) -> Any:
         return value if math.isfinite(value) else _NAMES[str(value)]
     if isinstance(value, tuple) and value and isinstance(value[0], float):
         return [_spelled(each) for each in value]
+    if isinstance(value, Mapping):
+        return {key: _spelled(each) if isinstance(each, float) else each for key, each in value.items()}
     return value
 
 
