@@ -7,7 +7,7 @@ null. Lines that are cut off (the run was killed while writing) are passed over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def tap_files(folder: Path) -> list[Path]:
     return found
 
 
-async def follow_folder(folder: Path, topics: Collection[str] = TOPICS) -> AsyncIterator[RawRecord]:
+async def follow_folder(folder: Path, topics: Collection[str] = TOPICS) -> AsyncGenerator[RawRecord, None]:
     """What is appended from now on, until the caller stops asking."""
     places = {path: path.stat().st_size for path in tap_files(folder)}
     while True:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.cli import asking, brakes, days, doors, policies, reading
+from rebalancer.cli import asking, brakes, days, doors, policies, reading, topics
 from rebalancer.cli.exits import HELP, Code, Commands, Refused
 from rebalancer.cli.options import Cluster, Config, Json, Kafka, settings
 from rebalancer.cli.output import put, put_json
@@ -41,6 +41,7 @@ for command in (
 ):
     app.command(epilog=HELP)(command)
 app.add_typer(policies.app, name="policy")
+app.add_typer(topics.app, name="topics")
 
 
 @app.command(epilog=HELP)

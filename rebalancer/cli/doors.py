@@ -14,8 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rebalancer.cli.exits import Code, Refused
+
 if TYPE_CHECKING:
     from rebalancer.adapters.store import RawRecord, Store
+    from rebalancer.adapters.streams.acl import Acl
+    from rebalancer.adapters.streams.admin import Change
     from rebalancer.core.facts import Control
     from rebalancer.core.stimuli import Approved, RecallRequested
     from rebalancer.settings import Settings
@@ -72,6 +76,33 @@ def follow(folder: Path | None, settings: Settings | None, parts: tuple[str, ...
     if folder is not None or settings is None:
         return follow_folder(folder or Path(), topics_of(parts))
     return reader.follow(settings.kafka, topics_of(parts))
+
+
+async def compare_topics(settings: Settings) -> list[Change]:
+    """What `topics apply` would change."""
+    from rebalancer.adapters.streams import admin
+
+    return await admin.plan(settings.kafka, partitions=settings.partitions)
+
+
+async def apply_topics(settings: Settings, replication: int | None) -> list[Change]:
+    """Create and set what differs; Refused, with nothing changed, where a partition count would have to."""
+    from rebalancer.adapters.streams import admin
+
+    try:
+        wanted = admin.BROKER_DEFAULT if replication is None else replication
+        return await admin.apply(settings.kafka, partitions=settings.partitions, replication=wanted)
+    except admin.TopicsRefused as refused:
+        raise Refused(f"nothing was changed: {refused}", Code.UNSAFE) from None
+
+
+def permissions(role: str, principal: str, sources: tuple[str, ...]) -> list[Acl]:
+    """The least that a role needs."""
+    from rebalancer.adapters.streams.acl import NEEDS, acl
+
+    if role not in NEEDS:
+        raise Refused(f"{role!r} is none of {', '.join(NEEDS)}", Code.USAGE)
+    return acl(next(one for one in NEEDS if one == role), principal, sources=sources)
 
 
 def brake(settings: Settings, control: Control, now: datetime) -> Record:

@@ -88,9 +88,8 @@ def lend_plan() -> Plan:
     one = loan(LoanPhase.OPENING)
     step = LendNode("loan-1", "n1", "a-1", "infer-a100", OwnerClass.TRAINING, GANG, 8, DUE, one.recall_at, None)
     no = Because(Reason.MODEL_MISMATCH, {"gang": "research/vision", "model": "A100"})
-    return Plan(
-        LEND, "infer-a100", Method.LEND, Mode.ACT, one.because, (step,), at(30), at(40), (Alternative("research/vision", no),)
-    )  # fmt: skip
+    rejected = (Alternative("research/vision", no),)
+    return Plan(LEND, "infer-a100", Method.LEND, Mode.ACT, one.because, (step,), at(30), at(40), rejected)
 
 
 def reclaim_plan() -> Plan:
