@@ -41,7 +41,7 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
         return
     deficit = look.demand.gpus + look.demand.headroom - look.ready
     rising = _rising(state, look, deficit, now)
-    yield from _cancels(state, look, deficit)
+    yield from _cancels(state, look, deficit, rising=rising)
     candidates = _candidates(state, look)
     if look.unmet and candidates and guards.stops_pending_reclaim(state, look, now) is None:
         draft = _for_pending(state, look, candidates, now)
@@ -140,13 +140,19 @@ def _draft(state: State, look: Look, because: Because, found: Wanted, rejected: 
     return Draft(look.pool, Method.RECLAIM, because, steps, rejected, pressing=pressing)
 
 
-def _cancels(state: State, look: Look, deficit: float) -> Iterator[Draft]:
-    """Call off reclaims that have evicted nobody when nothing asks for them any more."""
-    if deficit > 0 or look.unmet_now:
+def _cancels(state: State, look: Look, deficit: float, *, rising: bool) -> Iterator[Draft]:
+    """Call off reclaims that have evicted nobody when what they were made for is over.
+
+    Waiting pods: none waits any more, and the deficit has not lasted for the debounce. Rising load: no deficit is left.
+    """
+    if look.unmet_now:
         return
     for plan_id in sorted({plan for node, plan in state.busy_nodes.items() if _of(state, node, look)}):
         open_plan = state.plans[plan_id]
-        if open_plan.plan.method is Method.RECLAIM and not (open_plan.evicting or open_plan.called_off):
+        if open_plan.plan.method is not Method.RECLAIM or open_plan.evicting or open_plan.called_off:
+            continue
+        wanted = rising if open_plan.plan.pressing else deficit > 0
+        if not wanted:
             because = Because(Reason.DEMAND_GONE, {"pool": look.pool})
             yield Draft(look.pool, Method.CANCEL, because, (), pressing=open_plan.plan.pressing, cancels=plan_id)
 
