@@ -74,7 +74,9 @@ def gang(kind: str, api_version: str, spec: dict[str, Any], **meta: Any) -> dict
 @pytest.mark.parametrize(
     ("raw", "key", "size", "least"),
     [
-        pytest.param(gang("PodGroup", "scheduling.volcano.sh/v1beta1", {"minMember": 4}), "podgroup", 4, 4, id="Volcano"),
+        pytest.param(
+            gang("PodGroup", "scheduling.volcano.sh/v1beta1", {"minMember": 4}), "podgroup", 4, 4, id="Volcano",
+        ),
         pytest.param(
             gang("PodGroup", "scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": 8}}}),
             "podgroup", 8, 8, id="native",
