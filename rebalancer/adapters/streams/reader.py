@@ -7,12 +7,13 @@ that does not answer is an :class:`Unreachable` that names the addresses tried.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from rebalancer.adapters.store import GROWING, RawRecord
@@ -43,7 +44,7 @@ async def read_to_end(kafka: KafkaSettings, topics: Collection[str]) -> AsyncIte
             open_ = {place for place in open_ if await consumer.position(place) < ends[place]}
 
 
-async def follow(kafka: KafkaSettings, topics: Collection[str]) -> AsyncIterator[RawRecord]:
+async def follow(kafka: KafkaSettings, topics: Collection[str]) -> AsyncGenerator[RawRecord, None]:
     """What comes from now on, until the caller stops asking."""
     async with _consumer(kafka) as consumer:
         places = await _assign(kafka, consumer, topics)
@@ -79,7 +80,7 @@ async def _started(kafka: KafkaSettings, client: Any) -> AsyncIterator[Any]:
         await _asked(kafka, client.start())
         yield client
     finally:
-        await client.stop()
+        await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
 
 
 async def _asked(kafka: KafkaSettings, answer: Any) -> Any:
@@ -92,10 +93,15 @@ async def _asked(kafka: KafkaSettings, answer: Any) -> Any:
 
 
 async def _assign(kafka: KafkaSettings, consumer: Any, topics: Collection[str]) -> list[TopicPartition]:
-    present = await _asked(kafka, consumer.topics())
-    wanted = sorted(set(topics) & set(present))
-    parts = [(topic, part) for topic in wanted for part in consumer.partitions_for_topic(topic) or ()]
-    places = [TopicPartition(*place) for place in sorted(parts)]
+    # All topics and not only ours: asking for one by name may create it where the broker auto-creates.
+    async with _started(kafka, AIOKafkaAdminClient(**kafka.client_arguments())) as admin:
+        described = await _asked(kafka, admin.describe_topics(None))
+    places = sorted(
+        TopicPartition(topic["topic"], part["partition"])
+        for topic in described
+        if topic["topic"] in topics
+        for part in topic["partitions"]
+    )
     if not places:
         raise NoTopics(f"none of our topics exist at {kafka.bootstrap}; `rebalancer topics apply` makes them")
     consumer.assign(places)
