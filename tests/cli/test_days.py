@@ -140,7 +140,7 @@ def test_wrong_options_end_with_2_before_anything_starts(run: Run, day: Day, opt
 def test_replay_ends_with_3_if_a_plan_differs(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, differences: tuple[str, ...], code: int
 ) -> None:
-    monkeypatch.setattr(doors, "replay", lambda path: Replayed(10, 2, 2, differences))
+    monkeypatch.setattr(doors, "replay", lambda _: Replayed(10, 2, 2, differences))
     assert run("replay", tmp_path / "journal.jsonl").exit_code == code
     told = run("replay", "--from", tmp_path, "--json")
     assert (told.exit_code, json.loads(told.stdout)["stimuli"]) == (code, 10)
