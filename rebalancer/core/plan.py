@@ -188,8 +188,9 @@ class Outcome:
 
     @property
     def id(self) -> str:
-        """Stable identity: the same outcome told twice is one outcome."""
-        return stable_id(self.plan, str(self.step), self.kind, self.target, self.result)
+        """Stable identity: the same outcome told twice is one outcome. What blocks a step may change."""
+        blocker = self.because.reason if self.result is Result.BLOCKED else ""
+        return stable_id(self.plan, str(self.step), self.kind, self.target, self.result, blocker)
 
 
 def stable_id(*parts: str) -> str:

@@ -160,7 +160,7 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.STALE_EPOCH: "written in epoch {epoch}, the epoch is {current}",
     Reason.PLAN_EXPIRED: "valid until {valid_until}",
     Reason.SUPERSEDED: "superseded by {plan}",
-    Reason.NODE_TAKEN: "{pod} was bound to {node} before it could be lent",
+    Reason.NODE_TAKEN: "{pod} is on {node}, which has to be empty",
     Reason.NODE_CHANGED: "{node} is not as planned: {why}",
     Reason.NODE_GONE: "{node} is gone",
     Reason.POD_GONE: "{pod} is gone already",

@@ -19,7 +19,7 @@ from rebalancer.core.plan import FINAL, Alternative, EvictGang, Method, Outcome,
 from rebalancer.core.policy import Policy, PoolPolicy
 from rebalancer.core.reasons import Because
 from rebalancer.core.telemetry import Verdict
-from rebalancer.core.units import Activity, GangId, LoanId, Mode, NodeUid, PlanId, PoolName, WorkloadId
+from rebalancer.core.units import Activity, GangId, LoanId, Mode, NodeUid, PlanId, PodUid, PoolName, WorkloadId
 
 RETURNS_KEPT = 32
 """Measured return times remembered per pool."""
@@ -179,6 +179,11 @@ class State:
         """Closing to restored: learnt from this pool's returns, the lead time until then."""
         measured = self.returns.get(lender, ())
         return timedelta(seconds=return_seconds(tuple(measured), self.policy.borrowing.lead_time))
+
+    def leaving(self) -> set[PodUid]:
+        """Pods that open plans are about to evict, or have evicted and not yet seen gone."""
+        steps = [step for open_plan in self.plans.values() for step in open_plan.pending_steps()]
+        return {member.uid for step in steps if isinstance(step, EvictGang) for member in step.members}
 
     def in_flight(self) -> dict[str, int]:
         """Members of open eviction steps per budget (namespace/name), those already deleting left out."""

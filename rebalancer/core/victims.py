@@ -121,7 +121,10 @@ def homecoming(state: State, loan: Loan, now: datetime) -> Homecoming | Because:
     if node is None:
         return Because(Reason.NODE_GONE, {"node": loan.node_name})
     found: list[Casualty] = []
-    for gang in dict.fromkeys(pod.gang for pod in state.lent_pods(node)):
+    leaving = state.leaving()
+    for gang in dict.fromkeys(pod.gang for pod in state.lent_pods(node) if pod.uid not in leaving):
+        if gang in state.busy_gangs:
+            return Because(Reason.IN_TRANSIT, {"node": gang})
         victim = casualty(state, gang, node.name, now)
         for pod in victim.members:
             why = immovable(state, pod)

@@ -101,6 +101,8 @@ def _comings(state: State, loans: Sequence[Loan], now: datetime) -> tuple[list[H
     notes: list[Alternative] = []
     for loan in loans:
         answer = homecoming(state, loan, now)
+        if isinstance(answer, Because) and answer.reason is Reason.IN_TRANSIT:
+            continue  # part of a gang is leaving in another plan; once it is over the rest is planned
         if isinstance(answer, Because):
             notes.append(Alternative(loan.node_name, answer))
             answer = _without_squatters(state, loan, now)

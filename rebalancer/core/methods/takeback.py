@@ -27,9 +27,7 @@ def steps(
     closes: list[Step] = [CloseNode(item.loan.id, item.node.uid, item.node.name) for item in comings]
     restores: list[Step] = [RestoreNode(item.loan.id, item.node.uid, item.node.name, item.loan.due) for item in comings]
     evicts: list[EvictGang] = [
-        eviction(state, victim, not_before, deadline, because)
-        for victim in merged(state, comings, now)
-        if victim.gang not in state.busy_gangs
+        eviction(state, victim, not_before, deadline, because) for victim in merged(state, comings, now)
     ]
     return (*closes, *evicts, *restores)
 
