@@ -184,6 +184,8 @@ def figure(name: str, value: Any) -> str:
     """A figure as people read it; shares as per cent."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {figure('', one)}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return f"{len(value)}, {figure('', min(value))} to {figure('', max(value))}" if value else "none"
     if name in SHARES and isinstance(value, int | float):
         return f"{value:.3%}"
     return f"{value:,.1f}" if isinstance(value, float) else str(value)

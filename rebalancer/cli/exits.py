@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from rebalancer.adapters.policyfile import PolicyRefused
 from rebalancer.cli.why import UnknownTarget
+from rebalancer.simulate.loading import ScenarioError
 
 
 class Code(IntEnum):
@@ -47,7 +48,7 @@ class Commands(TyperGroup):
         """Run the command; the outermost group words the error."""
         try:
             return super().invoke(ctx)
-        except (Refused, PolicyRefused, UnknownTarget, OSError) as error:
+        except (Refused, PolicyRefused, UnknownTarget, ScenarioError, OSError) as error:
             say(str(error.args[0]) if isinstance(error, LookupError) else str(error))
             raise typer.Exit(code_of(error)) from None
 
