@@ -57,7 +57,7 @@ class Actor:
         self._approved: set[PlanId] = set()
         self._held: dict[PlanId, Plan] = {}
         self._open: dict[PlanId, _Open] = {}
-        self._finished: dict[PlanId, None] = {}
+        self._finished: dict[PlanId, PlanId] = {}
         self._cancelled: dict[PlanId, PlanId] = {}
         self._adopted: dict[PlanId, list[Outcome]] = {}
         self._out: dict[int, tuple[PlanId, Question]] = {}
@@ -220,7 +220,7 @@ class Actor:
 
     def _cancel(self, plan: Plan, now: datetime) -> None:
         target = plan.cancels
-        self._cancelled[target] = plan.id
+        _remember(self._cancelled, target, plan.id)
         held = self._held.pop(target, None)
         if held is not None:
             telling = Telling(held, self.epoch)
@@ -259,6 +259,10 @@ class Actor:
     def _finish(self, plan_id: PlanId) -> None:
         self._adopted.pop(plan_id, None)
         self._approved.discard(plan_id)
-        self._finished[plan_id] = None
-        while len(self._finished) > REMEMBERED:
-            del self._finished[next(iter(self._finished))]
+        _remember(self._finished, plan_id, plan_id)
+
+
+def _remember(known: dict[PlanId, PlanId], plan_id: PlanId, value: PlanId) -> None:
+    known[plan_id] = value
+    while len(known) > REMEMBERED:
+        del known[next(iter(known))]

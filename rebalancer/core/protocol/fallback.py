@@ -73,12 +73,13 @@ def _plan(
     deadline = max(due, now + policy.acting.retry_deadline)
     patience = max(policy.acting.retry_deadline, policy.acting.plan_validity)
     attempt = (now - min(item.recall_at for _, item in lent)) // patience
+    identity = stable_id("kafka-silent", str(attempt), *(item.loan for _, item in lent))
     steps: list[Step] = [CloseNode(item.loan, node.uid, node.name) for node, item in lent]
     steps += [_evict(pods, budgets, because, now, deadline) for pods in here.values()]
     steps += [RestoreNode(item.loan, node.uid, node.name, item.due) for node, item in lent]
     return Plan(
-        id=stable_id("kafka-silent", str(attempt), *(item.loan for _, item in lent)), pool=mark.lender, method=Method.RETURN,
-        mode=Mode.ACT, because=because, steps=tuple(steps), made_at=now,
+        id=identity, pool=mark.lender, method=Method.RETURN, mode=Mode.ACT, because=because,
+        steps=tuple(steps), made_at=now,
         valid_until=now + policy.acting.plan_validity, pressing=True,
     )  # fmt: skip
 
@@ -96,9 +97,6 @@ def _evict(
 
 
 def _member(pod: Pod, budgets: Sequence[Budget]) -> Member:
-    names = sorted(
-        budget.name
-        for budget in budgets
-        if budget.namespace == pod.namespace and budget.selector is not None and matches(budget.selector, pod.labels)
-    )
+    near = [item for item in budgets if item.namespace == pod.namespace and item.selector is not None]
+    names = sorted(item.name for item in near if item.selector is not None and matches(item.selector, pod.labels))
     return Member(pod.uid, pod.namespace, pod.name, pod.node, pod.gpus or 0, tuple(names))

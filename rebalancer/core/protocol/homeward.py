@@ -31,7 +31,7 @@ class Homeward:
     """The return of one node. ``closed_at``: when closing was confirmed; ``because``: why it stays away.
 
     ``begun_at``: an earlier actor had already closed it at that moment. ``patience`` is how long a pod that
-    nobody is evicting may keep the node before the return is given up.
+    nobody is evicting may keep the node before the return is given up (None: as the policy has it).
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Homeward:
         self.stuck: Because | None = None
         self._site, self._loan, self._plan = site, loan, plan
         self._acting = site.policy.acting
-        self._patience = self._acting.retry_deadline if patience is None else patience
+        self._patience = patience
         self._began = begun_at is not None
         self._go = False
         self._leaving: Because | None = None
@@ -165,10 +165,16 @@ class Homeward:
         self._foreign_since = (self._foreign_since or now) if staying else None
         self._complain(pods, staying, now)
         waited = now - self._foreign_since if self._foreign_since else timedelta(0)
-        if staying and waited >= self._patience and self.abandon(self._taken(staying[0])):
+        if staying and waited >= self._allowed(staying) and self.abandon(self._taken(staying[0])):
             return
         self._move(Returned.OCCUPIED)
         self._ask.again(now + (self._acting.retry_max if self.stuck else self._acting.poll))
+
+    def _allowed(self, staying: Sequence[Pod]) -> timedelta:
+        # A borrower that came unplanned leaves by the next plan, so this one should not keep it waiting.
+        soon = all(pod.reclaimable for pod in staying)
+        usual = self._acting.stuck_after if soon else self._acting.retry_deadline
+        return usual if self._patience is None else self._patience
 
     def _complain(self, pods: Sequence[Pod], staying: Sequence[Pod], now: datetime) -> None:
         late = [pod for pod in pods if pod.deleting_at and now - pod.deleting_at > self._acting.stuck_after]

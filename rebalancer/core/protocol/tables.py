@@ -1,7 +1,7 @@
 """Every legal move of the act protocol, as tables: phase and event give the next phase.
 
 All phases, all events and all transitions live here; a pair that no table knows raises :class:`IllegalMove`.
-The diagrams of the documentation are drawn from these tables. What leads to an event is decided elsewhere.
+What leads to an event is decided elsewhere.
 """
 
 from __future__ import annotations

@@ -67,6 +67,14 @@ class TakeBack:
         """Whether every step has its final outcome and nothing is left to undo."""
         return self.telling.complete and all(home.over or not self._leaving(home) for home in self._homes.values())
 
+    @property
+    def _result(self) -> Result | None:
+        return self._stopped[1] if self._stopped is not None else None
+
+    def _closes_done(self, node: NodeUid) -> bool:
+        end = self.telling.end(self._closes[node]) if node in self._closes else None
+        return end is None or end.result is Result.DONE
+
     def _leaving(self, home: Homeward) -> bool:
         return home.phase is Returning.REOPENING
 
@@ -169,8 +177,7 @@ class TakeBack:
         if home.shut:
             self.telling.done(index, now)
         elif home.over and not self.telling.ended(index) and home.because is not None:
-            result = self._stopped[1] if self._stopped is not None else None
-            self.telling.refuse(index, home.because, now, result)
+            self.telling.refuse(index, home.because, now, self._result)
 
     def _tell_restore(self, node: NodeUid, home: Homeward, now: datetime) -> None:
         index = self._restores.get(node)
@@ -180,8 +187,9 @@ class TakeBack:
             since = home.closed_at or now
             self.telling.done(index, now, {"return_seconds": ((home.restored_at or now) - since).total_seconds()})
         elif home.over and home.because is not None:
-            result = self._stopped[1] if self._stopped is not None else None
-            self.telling.refuse(index, home.because, now, result)
+            # Open to its borrowers again is not refused but called off: the loan goes on.
+            reopened = home.phase is Returning.REOPENED and self._closes_done(node)
+            self.telling.refuse(index, home.because, now, Result.CANCELLED if reopened else self._result)
         elif home.stuck is not None:
             self.telling.block(index, home.stuck, now)
 

@@ -66,10 +66,10 @@ class Cluster:
         self.pods: dict[str, Pod] = {}
         self.budgets: dict[str, Budget] = {}
         self.faults: dict[str, list[Fault]] = defaultdict(list)
-        self.always: Callable[[Call], Fault | None] = lambda call: None
+        self.always: Callable[[Call], Fault | None] = _no_fault
         self.log: list[Call] = []
         self.evicted: Counter[str] = Counter()
-        self.before: Callable[[Call], None] = lambda call: None
+        self.before: Callable[[Call], object] = _no_fault
         self.sticky: set[str] = set()
         self._version = 100
 
@@ -106,11 +106,16 @@ class Cluster:
         return [call for call in self.log if isinstance(call, EvictPod) and not call.dry_run]
 
     def _perform(self, call: Call) -> Answer:
+        if isinstance(call, PatchNode):
+            return self._patch(call)
+        if isinstance(call, EvictPod):
+            return self._evict(call)
+        return self._read(call)
+
+    def _read(self, call: Call) -> Answer:
         if isinstance(call, ReadNode):
             node = self.nodes.get(call.node_name)
             return Answer(OK, node=node) if node else Answer(AnswerKind.GONE)
-        if isinstance(call, PatchNode):
-            return self._patch(call)
         if isinstance(call, ListPods):
             name = call.node_name
             return Answer(OK, pods=tuple(p for p in self.pods.values() if name in (p.node, p.nominated_node)))
@@ -119,9 +124,8 @@ class Cluster:
         if isinstance(call, ReadBudgets):
             found = (item for item in self.budgets.values() if item.namespace == call.namespace)
             return Answer(OK, budgets=tuple(found))
-        if isinstance(call, GiveNotice):
-            return Answer(OK)
-        return self._evict(call)
+        assert isinstance(call, GiveNotice)
+        return Answer(OK)
 
     def _patch(self, call: PatchNode) -> Answer:
         node = self.nodes.get(call.node_name)
@@ -153,6 +157,10 @@ class Cluster:
             self.evicted[pod.uid] += 1
             self.pods[pod.uid] = replace(pod, deleting_at=self.now + timedelta(seconds=pod.grace_seconds))
         return Answer(OK)
+
+
+def _no_fault(_: Call) -> Fault | None:
+    return None
 
 
 def key(call: Call) -> str:

@@ -129,19 +129,19 @@ def test_a_held_plan_can_be_called_off() -> None:
 
 
 REFUSED = {
-    "lending while everything is paused": (Control(paused=True, by="ada"), {}, True, Reason.PAUSED),
-    "lending while its pool is paused": (Control(paused_pools=("infer-a100",)), {}, True, Reason.PAUSED),
-    "lending while the rebalancer retires": (Control(retired=True), {}, True, Reason.RETIRING),
-    "load-driven reclaim while paused": (Control(paused=True), {"pressing": False}, False, Reason.PAUSED),
+    "lending while everything is paused": (Control(paused=True, by="ada"), True, True, Reason.PAUSED),
+    "lending while its pool is paused": (Control(paused_pools=("infer-a100",)), True, True, Reason.PAUSED),
+    "lending while the rebalancer retires": (Control(retired=True), True, True, Reason.RETIRING),
+    "load-driven reclaim while paused": (Control(paused=True), False, False, Reason.PAUSED),
 }
 
 
-@pytest.mark.parametrize(("control", "changes", "lends", "reason"), REFUSED.values(), ids=REFUSED)
-def test_act_itself_refuses(control: Control, changes: dict[str, object], lends: bool, reason: Reason) -> None:
+@pytest.mark.parametrize(("control", "pressing", "lends", "reason"), REFUSED.values(), ids=REFUSED)
+def test_act_itself_refuses(control: Control, pressing: bool, lends: bool, reason: Reason) -> None:
     cluster = lending_cluster() if lends else lent_cluster()
     driver = Driver(cluster)
     driver.actor.control(control)
-    driver.feed(plan_of(lend_step(), **changes) if lends else take_back(cluster, **changes)).run()
+    driver.feed(plan_of(lend_step()) if lends else replace(take_back(cluster), pressing=pressing)).run()
     assert {item.because.reason for item in driver.finals()} == {reason}
     assert cluster.log == []
 

@@ -128,7 +128,8 @@ def test_nothing_is_patched_when_it_is_so_already(edit: guard.Edit) -> None:
 NEWER = replace(lent(), loan=mark(epoch=5))
 OTHER: LoanMark = mark(loan="other")
 NO: dict[str, tuple[guard.Edit, Reason]] = {
-    "closing a node that a newer actor marked": (guard.close_lent(NEWER, "uid-n1", "loan-n1", "p", 4), Reason.STALE_EPOCH),
+    "closing a node that a newer actor marked": (
+        guard.close_lent(NEWER, "uid-n1", "loan-n1", "p", 4), Reason.STALE_EPOCH),
     "opening a node that a newer actor marked": (guard.reopen(NEWER, "uid-n1", "p", 4), Reason.STALE_EPOCH),
     "restoring a node that a newer actor marked": (guard.restore(NEWER, "uid-n1", "loan-n1", 4), Reason.STALE_EPOCH),
     "lending a node that a newer actor marked": (guard.lend(NEWER, lend_step(), "p", 4, T0), Reason.STALE_EPOCH),

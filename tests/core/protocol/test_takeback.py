@@ -32,6 +32,7 @@ from tests.core.protocol.fake import (
     Fault,
     budget,
     lent_cluster,
+    mark,
     member,
     pod,
     take_back,
@@ -41,15 +42,15 @@ LENT = (Taint(ON_LOAN, "training"), FOREIGN)
 HOME = (OWNER, FOREIGN)
 GANG = [pod(f"p{index}", "n1" if index < 2 else "n2", gpus=4) for index in range(4)]
 DONE = ["close done confirmed", "evict done confirmed", "restore done confirmed"]
-REFUSED = ["close done confirmed", "evict refused {0}", "restore refused {0}"]
+REFUSED = ["close done confirmed", "evict refused {0}", "restore cancelled {0}"]
 
 
 def refused(reason: str) -> list[str]:
     return [line.format(reason) for line in REFUSED]
 
 
-def due(cluster: Cluster, **changes: object) -> Plan:
-    return take_back(cluster, method=Method.RETURN, pressing=True, **changes)
+def due(cluster: Cluster) -> Plan:
+    return take_back(cluster, method=Method.RETURN, pressing=True)
 
 
 def small() -> Cluster:
@@ -136,9 +137,9 @@ def test_the_whole_gang_is_left_alone_and_the_node_opens_again_when(
     assert driver.results() == refused(reason)
     assert cluster.evicted == {}
     assert cluster.nodes["n1"].taints == LENT
-    mark = cluster.nodes["n1"].loan
-    assert mark is not None
-    assert mark.phase == "on-loan"
+    loan = cluster.nodes["n1"].loan
+    assert loan is not None
+    assert loan.phase == "on-loan"
 
 
 def test_a_pod_on_the_lent_node_may_be_evicted_although_it_did_not_opt_in() -> None:
@@ -427,9 +428,9 @@ NODES: dict[str, tuple[Callable[[Cluster], object], str, str]] = {
     "the node carries no mark": (
         lambda c: c.put(replace(c.nodes["n1"], loan=None)), "refused", "loan-lost"),
     "another actor has taken over": (
-        lambda c: c.put(replace(c.nodes["n1"], loan=replace(c.nodes["n1"].loan, epoch=7))), "stale", "stale-epoch"),
+        lambda c: c.put(replace(c.nodes["n1"], loan=mark(epoch=7))), "stale", "stale-epoch"),
     "another loan is on it": (
-        lambda c: c.put(replace(c.nodes["n1"], loan=replace(c.nodes["n1"].loan, loan="x"))), "refused", "node-changed"),
+        lambda c: c.put(replace(c.nodes["n1"], loan=mark(loan="x"))), "refused", "node-changed"),
 }  # fmt: skip
 
 
@@ -457,12 +458,42 @@ def test_a_node_that_is_gone_does_not_keep_its_gang_from_being_finished_elsewher
     assert driver.finals()[2].numbers["members"] == 2
 
 
+def test_a_borrower_that_came_unplanned_opens_the_node_again_soon_so_that_the_next_plan_can_have_it() -> None:
+    cluster = small()
+    plan = take_back(cluster)
+    cluster.pods["late"] = pod("late", gang="late")
+    driver = Driver(cluster).feed(plan).run()
+    assert driver.results() == [*DONE[:2], "restore cancelled node-taken"]
+    assert timedelta(minutes=2) <= cluster.now - T0 < timedelta(minutes=5)
+
+
+def test_a_gang_on_a_node_that_cannot_be_closed_is_left_alone_and_the_others_go() -> None:
+    cluster = lent_cluster("n1", "n2", pods=[pod("a0", "n1", gang="a"), pod("b0", "n2", gang="b")])
+    plan = take_back(cluster)
+    cluster.put(replace(cluster.nodes["n1"], loan=mark(loan="x")))
+    driver = Driver(cluster).feed(plan).run()
+    assert driver.results() == [
+        "close refused node-changed", "close done confirmed", "evict refused node-changed", "evict done confirmed",
+        "restore refused node-changed", "restore done confirmed",
+    ]  # fmt: skip
+    assert cluster.evicted == {"b0": 1}
+
+
+def test_a_split_gang_that_then_hangs_is_told_as_both() -> None:
+    cluster = small()
+    cluster.sticky = {"p1"}
+    cluster.faults["evict p1"] = [Fault(Answer(AnswerKind.BLOCKED))]
+    driver = Driver(cluster).feed(take_back(cluster)).run(until=T0 + timedelta(minutes=10))
+    assert [reason.value for reason in driver.blocked()] == ["gang-split", "stuck"]
+    assert len({item.id for item in driver.outcomes}) == len(driver.outcomes)
+
+
 def test_a_squatter_keeps_the_node_and_the_node_opens_again_when_patience_is_over() -> None:
     cluster = small()
     plan = take_back(cluster)
     cluster.pods["s"] = pod("s", gang="s", reclaimable=False)
     driver = Driver(cluster).feed(plan).run()
-    assert driver.results() == [*DONE[:2], "restore refused squatter"]
+    assert driver.results() == [*DONE[:2], "restore cancelled squatter"]
     assert [reason.value for reason in driver.blocked()] == ["squatter"]
     assert cluster.nodes["n1"].taints == LENT
     assert "s" not in cluster.evicted

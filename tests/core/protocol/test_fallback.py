@@ -1,0 +1,75 @@
+"""Kafka silent: what falls due comes home from the marks on the nodes alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from rebalancer.core.facts import Node, Pod, PodPhase
+from rebalancer.core.plan import EvictGang, Plan, Result
+from rebalancer.core.protocol.fallback import due_returns
+from rebalancer.core.units import CLOSING
+from tests.core.protocol.fake import FOREIGN, OWNER, POLICY, T0, Driver, budget, lent, lent_cluster, mark, node, pod
+
+RECALL = T0 + timedelta(hours=7)
+
+
+def plans(nodes: list[Node], pods: list[Pod], now: datetime = RECALL) -> list[Plan]:
+    return due_returns(nodes, pods, [budget(4)], POLICY, now, term=3)
+
+
+def kinds(plan: Plan) -> list[str]:
+    return [f"{step.kind} {step.gang if isinstance(step, EvictGang) else step.node_name}" for step in plan.steps]
+
+
+def test_nothing_is_planned_before_the_recall_time_nor_for_nodes_at_home() -> None:
+    assert plans([lent("n1"), node("n2")], [pod("p0")], RECALL - timedelta(seconds=1)) == []
+    assert plans([node("n2")], [pod("p0", "n2")]) == []
+
+
+def test_a_due_node_is_closed_emptied_of_whole_gangs_and_restored() -> None:
+    (plan,) = plans([lent("n1")], [pod("p0"), pod("p1", "elsewhere"), pod("q0", "elsewhere", gang="q")])
+    assert kinds(plan) == ["close n1", "evict train", "restore n1"]
+    step = plan.steps[1]
+    assert isinstance(step, EvictGang)
+    assert [(item.uid, item.budgets) for item in step.members] == [("p0", ("pdb",)), ("p1", ("pdb",))]
+    assert (plan.term, plan.pressing, plan.method.value) == (3, True, "return")
+
+
+def test_nodes_that_share_a_gang_share_a_plan_and_others_do_not() -> None:
+    nodes = [lent(name) for name in ("n3", "n1", "n2")]
+    found = plans(nodes, [pod("a0", "n1", gang="a"), pod("a1", "n3", gang="a"), pod("b0", "n2", gang="b")])
+    assert [kinds(plan) for plan in found] == [
+        ["close n1", "close n3", "evict a", "restore n1", "restore n3"], ["close n2", "evict b", "restore n2"],
+    ]  # fmt: skip
+
+
+def test_pods_that_leave_or_hold_nothing_or_never_opted_in_are_not_chosen() -> None:
+    pods = [
+        pod("a", gang="a", gpus=0), pod("b", gang="b", phase=PodPhase.SUCCEEDED), pod("c", gang="c", reclaimable=False),
+        pod("d", gang="d", deleting_at=RECALL),
+    ]  # fmt: skip
+    (plan,) = plans([lent("n1")], pods)
+    assert kinds(plan) == ["close n1", "restore n1"]
+
+
+def test_asking_again_makes_the_same_plan_until_its_retries_are_over() -> None:
+    first, again, later = (
+        plans([lent("n1")], [], RECALL + timedelta(minutes=minutes))[0].id for minutes in (0, 9, 11)
+    )
+    assert first == again
+    assert first != later
+
+
+def test_the_actor_carries_such_plans_out_like_any_other() -> None:
+    cluster = lent_cluster("n1", "n2", pods=[pod("p0"), pod("p1", "n2")])
+    cluster.move(RECALL)
+    cluster.put(replace(lent("n2"), loan=replace(mark("n2"), recall_at=RECALL + timedelta(hours=1))))
+    driver = Driver(cluster)
+    driver.actor.seen_term(3)
+    found = plans(list(cluster.nodes.values()), list(cluster.pods.values()))
+    driver.feed(*found).run()
+    assert {item.result for item in driver.finals()} == {Result.DONE}
+    assert cluster.nodes["n1"].taints == (OWNER, FOREIGN)
+    assert CLOSING not in {taint.key for taint in cluster.nodes["n2"].taints}
+    assert cluster.evicted == {"p0": 1, "p1": 1}
