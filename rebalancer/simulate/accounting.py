@@ -46,9 +46,18 @@ class WaitBook:
 
     pool: str
     created: float
+    refused: float | None = None
+    """When the scheduler first found no place for it; None: placed at the first try."""
     bound: float | None = None
     running: float | None = None
     gone: float | None = None
+
+    def waited(self, t: float) -> float:
+        """Seconds without a place, from the scheduler's first refusal on, until ``t`` at the latest."""
+        if self.refused is None:
+            return 0.0
+        until = self.bound if self.bound is not None else self.gone
+        return (t if until is None else until) - self.refused
 
 
 @dataclass(slots=True)
@@ -177,6 +186,8 @@ class Accounting:
         if new is None:
             book.gone = t
             return
+        if new.unschedulable_since is not None and book.refused is None:
+            book.refused = t
         if new.node and book.bound is None:
             book.bound = t
         if new.ready and book.running is None:

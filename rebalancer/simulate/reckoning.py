@@ -25,8 +25,8 @@ _HOUR = 3600.0
 def summary(scenario: Scenario, books: Accounting, without: Accounting, t: float) -> dict[str, Any]:
     """The figures at second ``t``; ``without`` are the books of the run without an actor.
 
-    Shares are fractions, times seconds. ``max_wait_in_spike_seconds`` is created to placed: the start of a replica
-    comes on top with and without lending. ``returns_seconds`` are closed to restored, in order of return.
+    Shares are fractions, times seconds. ``max_wait_in_spike_seconds`` is from the scheduler's first refusal to a
+    place: the start of a replica comes on top with and without lending. ``returns_seconds``: closed to restored.
     """
     shortage, outside = _shortage(scenario, books, without)
     load, drain = books.open_stays(t)
@@ -148,8 +148,7 @@ def _longest_wait(scenario: Scenario, books: Accounting, t: float, *, inside: bo
     for book in books.waits.values():
         if book.created < 0 or (inside and not _made_in_spike(scenario, book.pool, book.created)):
             continue
-        until = book.bound if book.bound is not None else book.gone
-        waits.append((until if until is not None else t) - book.created)
+        waits.append(book.waited(t))
     return max(waits)
 
 

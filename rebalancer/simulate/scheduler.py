@@ -185,4 +185,3 @@ class Scheduler:
 
 def _key(pod: Pod) -> str:
     return pod.gang if pod.gang_size > 1 else pod.uid
-
