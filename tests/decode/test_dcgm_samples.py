@@ -86,6 +86,17 @@ def test_a_pod_label_of_a_pod_without_gpus_is_nobody() -> None:
     assert done.samples[0].devices[0].pod == ""
 
 
+def test_clusters_with_and_without_exported_labels_can_come_together() -> None:
+    base = {"pod": "p", "namespace": "a"}
+    rows = [
+        Row("DCGM_FI_DEV_GPU_UTIL", {**base, "UUID": "G1", "node": "ws-11", "job": "x", "exported_pod": "q"}, 1.0),
+        Row("DCGM_FI_DEV_GPU_UTIL", {**base, "UUID": "G2", "node": "ws-11", "job": "x"}, 1.0),
+        Row("DCGM_FI_DEV_GPU_UTIL", {**base, "UUID": "G3", "node": "ws-11", "job": "y"}, 1.0),
+    ]
+    (sample,) = assemble(rows, known(), NOW).samples
+    assert [item.pod for item in sample.devices] == ["/q", "", "a/p"]
+
+
 def test_names_of_1x_give_the_same_record() -> None:
     devices = only("05_old_namespace_1.x.prom")
     assert devices[G1] == DeviceReading(G1, 0.96211, 97, pod="ml-a/bert-worker-0")
@@ -217,6 +228,7 @@ PLAIN = directory([NodeEntry("u3", "gpu-3", 8, ("gpu-3.internal", "10.0.0.3"))])
         pytest.param(TWINS, {"Hostname": "exporter-x", "instance": "10.244.0.1:9400"}, "", "u1", id="a pod's address"),
         pytest.param(TWINS, {"instance": "10.0.0.2:9400"}, "", "u2", id="a node's address"),
         pytest.param(TWINS, {"instance": "[fd00::2]:9400"}, "", "u2", id="a node's other address"),
+        pytest.param(TWINS, {"namespace": "a", "pod": "exporter-x"}, "", "u1", id="the exporter's own pod label"),
         pytest.param(TWINS, {"Hostname": "x"}, "GPU-old", "u2", id="what the GPU taught before"),
         pytest.param(TWINS, {"Hostname": "x"}, "GPU-gone", None, id="a lesson about a node that is gone"),
         pytest.param(TWINS, {"Hostname": "gpu-1.site-c"}, "", None, id="another site's namesake is none"),

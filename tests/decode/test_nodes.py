@@ -196,6 +196,23 @@ def test_time_slices_without_a_name_of_their_own_divide_the_node() -> None:
     assert not node({"nvidia.com/gpu.replicas": "1"}).divided
 
 
+@pytest.mark.parametrize(
+    ("labels", "capacity", "divided"),
+    [
+        ({"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}, {}, True),
+        ({"cloud.google.com/gke-gpu-partition-size": "1g.5gb"}, {}, True),
+        ({"nvidia.com/gpu.sharing-strategy": "none"}, {}, False),
+        ({}, {"aliyun.com/gpu-mem": "15"}, True),
+        ({}, {"nvidia.com/gpu.shared": "0", "nvidia.com/gpu": "8"}, False),
+        ({}, {"nvidia.com/gpu.shared": "16"}, True),
+    ],
+)
+def test_every_way_of_sharing_cards_divides_the_node(
+    labels: dict[str, str], capacity: dict[str, str], divided: bool
+) -> None:
+    assert node(labels, capacity=capacity).divided is divided
+
+
 def test_a_supply_that_cannot_be_read_quarantines() -> None:
     found = node(allocatable={"nvidia.com/gpu": "many"})
     assert found.gpus == 0

@@ -133,6 +133,8 @@ def test_a_claim_that_is_not_allocated_counts_what_it_asks_for(request_: dict[st
     [
         ([{"resources": {"requests": {"nvidia.com/gpu": "all"}}}], "an amount that is none"),
         (None, "no containers at all"),
+        ([{"resources": {"limits": {"aliyun.com/gpu-mem": "4"}}}], "gigabytes of a card"),
+        ([{"resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}}}], "a part of a card"),
     ],
 )
 def test_a_count_that_cannot_be_read_is_unknown_and_not_zero(containers: Any, why: str) -> None:
@@ -159,6 +161,11 @@ def test_a_count_that_cannot_be_read_is_unknown_and_not_zero(containers: Any, wh
         ),
         pytest.param({}, {"jobset.sigs.k8s.io/jobset-name": "s"}, "ns/jobset/s", 1, 1, id="JobSet by annotation"),
         pytest.param({"training.kubeflow.org/job-name": "j"}, {}, "ns/job/j", 1, 1, id="Kubeflow by owner kind"),
+        pytest.param(
+            {}, {"gang.scheduling.koordinator.sh/name": "g", "gang.scheduling.koordinator.sh/total-number": "2"},
+            "ns/podgroup/g", 2, 2, id="Koordinator",
+        ),
+        pytest.param({"yunikorn.apache.org/app-id": "a"}, {}, "ns/yunikorn/a", 1, 1, id="YuniKorn"),
         pytest.param({"ray.io/cluster": "r"}, {}, "ns/raycluster/r", 1, 1, id="Ray"),
         pytest.param(
             {"leaderworkerset.sigs.k8s.io/group-key": "k"}, {"leaderworkerset.sigs.k8s.io/size": "2"},
@@ -188,6 +195,13 @@ def test_the_gang_is_found_by_every_frameworks_mark(
 )
 def test_the_schedulers_own_groups_are_gangs(spec: dict[str, Any], gang: str) -> None:
     assert pod(**spec).gang == gang
+
+
+def test_a_fraction_by_annotation_is_no_count() -> None:
+    marks, nothing = {"gpu-fraction": "0.5"}, [{"name": "c"}]
+    assert pod(annotations=marks, containers=nothing).gpus is None
+    assert pod(annotations=marks).gpus == 1
+    assert pod(containers=nothing).gpus == 0
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from rebalancer.adapters.decode.dcgm_nodes import Directory, NodeEntry, resolve_node
 from rebalancer.adapters.decode.dcgm_rows import Device, Field, Row, device_of, field_of, pod_of, usable
@@ -20,6 +21,9 @@ SPREAD = timedelta(seconds=180)
 """Rows of one page this much older than its newest are leftovers of series that ended."""
 APPLICATION_XIDS = frozenset({13, 31, 43, 45})
 """Codes that programs cause (NVIDIA's XID catalogue); a hardware code beside them matters more."""
+
+
+_Scrape: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ def assemble(rows: Iterable[Row], known: Directory, scraped_at: datetime) -> Ass
     """
     dropped: Counter[str] = Counter()
     listed = list(rows)
-    exported = any(row.labels.get("exported_pod") for row in listed)
+    exported = frozenset(_scrape(row) for row in listed if row.labels.get("exported_pod"))
     gathered: dict[str, _Gathered] = {}
     for row in listed:
         _gather(row, known, gathered, dropped)
@@ -83,7 +87,7 @@ def _number(target: Field, row: Row) -> float:
 
 
 def _sample(
-    item: _Gathered, known: Directory, scraped_at: datetime, exported: bool, dropped: Counter[str]
+    item: _Gathered, known: Directory, scraped_at: datetime, exported: frozenset[_Scrape], dropped: Counter[str]
 ) -> NodeSample:
     at = max((row.at or scraped_at for *_, row in item.rows), default=scraped_at)
     devices: dict[Device, dict[Field, list[float]]] = {}
@@ -99,9 +103,14 @@ def _sample(
     return NodeSample(item.node.uid, item.node.name, at, item.node.expected, readings)
 
 
-def _holders(row: Row, known: Directory, exported: bool) -> set[str]:
+def _scrape(row: Row) -> _Scrape:
+    """Who scraped the row: rows of one job are relabelled alike, those of another cluster may not be."""
+    return row.labels.get("cluster", ""), row.labels.get("job", "")
+
+
+def _holders(row: Row, known: Directory, exported: frozenset[_Scrape]) -> set[str]:
     """The pod that the row names, unless it is known to ask for no GPU: then it is the exporter itself."""
-    pod = pod_of(row.labels, exported_only=exported)
+    pod = pod_of(row.labels, exported_only=_scrape(row) in exported)
     entry = known.pods.get(pod)
     return set() if pod == "" or (entry is not None and entry.gpus == 0) else {pod}
 

@@ -50,6 +50,7 @@ class Directory:
     """By ``namespace/name``."""
     pod_hosts: Mapping[str, NodeEntry] = field(default_factory=dict)
     """Pod name or address to node, where only one node comes into question."""
+    by_uid: Mapping[NodeUid, NodeEntry] = field(default_factory=dict)
     learnt: dict[str, NodeUid] = field(default_factory=dict)
 
     def learn(self, uuid: str, node: NodeEntry) -> None:
@@ -58,8 +59,7 @@ class Directory:
 
     def forget_strangers(self) -> None:
         """Drop what was learnt about nodes that no longer exist, so that memory ends with the fleet."""
-        known = {entry.uid for entry in self.nodes.values()}
-        self.learnt = {uuid: uid for uuid, uid in self.learnt.items() if uid in known}
+        self.learnt = {uuid: uid for uuid, uid in self.learnt.items() if uid in self.by_uid}
 
 
 def directory(
@@ -73,7 +73,8 @@ def directory(
         (key, entries[pod.node]) for pod in known if pod.node in entries for key in (pod.name, *pod.addresses) if key
     )
     by_name = {f"{pod.namespace}/{pod.name}": pod for pod in known}
-    return Directory(entries, aliases, by_name, hosts, {} if learnt is None else learnt)
+    by_uid = {entry.uid: entry for entry in entries.values()}
+    return Directory(entries, aliases, by_name, hosts, by_uid, {} if learnt is None else learnt)
 
 
 def _aliases(entry: NodeEntry) -> set[str]:
@@ -102,8 +103,13 @@ def resolve_node(labels: Mapping[str, str], uuid: str, known: Directory) -> Node
         entry = known.pod_hosts.get(host) or _named(host, known)
         if entry is not None:
             return entry
-    uid = known.learnt.get(uuid)
-    return next((entry for entry in known.nodes.values() if entry.uid == uid), None) if uid else None
+    return _exporters_node(labels, known) or known.by_uid.get(known.learnt.get(uuid, ""))
+
+
+def _exporters_node(labels: Mapping[str, str], known: Directory) -> NodeEntry | None:
+    """A pod label that names a pod without GPUs names the exporter itself, which runs on the node it reports."""
+    pod = known.pods.get(f"{labels.get('namespace', '')}/{labels.get('pod', '')}")
+    return known.nodes.get(pod.node) if pod is not None and pod.gpus == 0 else None
 
 
 def _named(name: str, known: Directory) -> NodeEntry | None:

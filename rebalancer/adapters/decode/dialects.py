@@ -53,6 +53,11 @@ PRESENCE = (
     "cloud.google.com/gke-gpu",
     "kubernetes.azure.com/accelerator",
 )
+DIVIDING = (
+    "cloud.google.com/gke-gpu-sharing-strategy", "cloud.google.com/gke-max-shared-clients-per-gpu",
+    "cloud.google.com/gke-gpu-partition-size", "nvidia.com/gpu.sharing-strategy",
+)  # fmt: skip
+"""Labels that say that cards are shared or partitioned, whatever the resource is called."""
 OWNER_TAINTS = ("workload", "workload-type")
 """Taint keys that reserve nodes for an owner class, ``workload=training:NoSchedule``."""
 

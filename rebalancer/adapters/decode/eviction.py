@@ -56,9 +56,18 @@ def _kind(status: int, body: Mapping[str, Any], message: str) -> AnswerKind:
         return AnswerKind.FAILED if body.get("status") == "Failure" else AnswerKind.OK
     if status == 429:
         return AnswerKind.BLOCKED if _names_budget(body, message) else AnswerKind.THROTTLED
+    if status == 404 and not _is_gone(body, message):
+        return AnswerKind.FAILED
     if status == 500:
         return AnswerKind.TWO_BUDGETS if TWO_BUDGETS in message.lower() else AnswerKind.FAILED
     return _BY_STATUS.get(status, AnswerKind.FAILED)
+
+
+def _is_gone(body: Mapping[str, Any], message: str) -> bool:
+    """A missing pod says so; a missing API or a proxy's page says nothing about the pod."""
+    if not body:
+        return message == ""
+    return body.get("reason") == "NotFound" and "requested resource" not in message
 
 
 def _names_budget(body: Mapping[str, Any], message: str) -> bool:

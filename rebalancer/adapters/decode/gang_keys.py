@@ -24,8 +24,10 @@ from rebalancer.core.units import GangId
 POD_GROUP_KEYS = (
     "scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "pod-group-name", "kai.scheduler/pod-group",
     "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io", "pod-group.scheduling.sigs.k8s.io/name",
+    "gang.scheduling.koordinator.sh/name",
 )  # fmt: skip
-"""Volcano, KAI and coscheduling, as annotation or label."""
+"""Volcano, KAI, coscheduling and Koordinator, as annotation or label."""
+YUNIKORN_APP = "yunikorn.apache.org/app-id"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
 KUBEFLOW = ("training.kubeflow.org/job-name", "job-name")
@@ -34,9 +36,10 @@ RAY = "ray.io/cluster"
 LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-key"
 SIZE_KEYS = (
     "kueue.x-k8s.io/pod-group-total-count", "leaderworkerset.sigs.k8s.io/size",
-    "pod-group.scheduling.sigs.k8s.io/total",
+    "pod-group.scheduling.sigs.k8s.io/total", "gang.scheduling.koordinator.sh/total-number",
 )  # fmt: skip
-MIN_KEYS = ("pod-group.scheduling.sigs.k8s.io/min-available", "scheduling.volcano.sh/min-available")
+MIN_KEYS = ("pod-group.scheduling.sigs.k8s.io/min-available", "scheduling.volcano.sh/min-available",
+            "gang.scheduling.koordinator.sh/min-available")  # fmt: skip
 SIZE_LIMIT = 100_000
 
 
@@ -78,6 +81,7 @@ def _key(raw: Mapping[str, Any], marks: Mapping[str, str], namespace: str) -> Ga
         (marks.get(KUEUE_GROUP, ""), "kueue"),
         (marks.get(JOBSET, ""), "jobset"),
         (marks.get(LWS_GROUP, ""), "leaderworkerset"),
+        (marks.get(YUNIKORN_APP, ""), "yunikorn"),
         (marks.get(RAY, ""), "raycluster"),
     )
     found = next(((name, kind) for name, kind in declared if name), None)

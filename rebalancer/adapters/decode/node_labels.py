@@ -19,6 +19,9 @@ REPLICAS = "nvidia.com/gpu.replicas"
 STRATEGY = "nvidia.com/mig.strategy"
 
 
+_UNDIVIDED = frozenset({"", "none", "false", "0", "1"})
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What a node is, by its labels. ``quarantine`` "" when nothing contradicts."""
@@ -41,6 +44,7 @@ def identify(labels: Mapping[str, str], taints: tuple[Taint, ...], known: Dialec
     pool = _pool(labels, model.name, owner, known, complaints)
     owner = _agree_with_policy(pool, model.name, owner, known, complaints)
     divided = model.divided or (whole(labels.get(REPLICAS, "")) or 1) > 1
+    divided = divided or any(labels.get(key, "none").lower() not in _UNDIVIDED for key in dialects.DIVIDING)
     _counts(labels, divided, complaints)
     return Identity(
         pool=pool,

@@ -25,7 +25,7 @@ from rebalancer.adapters.decode.objects import (
     required,
     text,
 )
-from rebalancer.adapters.decode.resources import gpu_counts, is_divided
+from rebalancer.adapters.decode.resources import gpu_counts, is_divided, sells_fractions
 from rebalancer.core.facts import LoanMark, Node, Taint
 from rebalancer.core.units import PREFIX
 
@@ -52,7 +52,8 @@ def decode_node(raw: Mapping[str, Any], known: Dialect) -> Node:
     seen = identify(labels, (*taints, *aside), known)
     allocatable = _supply(raw, "allocatable", complaints)
     capacity = _supply(raw, "capacity", complaints)
-    divided = seen.divided or any(is_divided(name) for name, amount in capacity.items() if amount)
+    divided = seen.divided or sells_fractions(mapping(raw.get("status")).get("capacity"))
+    divided = divided or any(is_divided(name) for name, amount in capacity.items() if amount)
     return Node(
         uid=required(meta.get("uid"), STAGE, "uid"),
         name=required(meta.get("name"), STAGE, "name"),

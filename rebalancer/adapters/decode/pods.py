@@ -31,7 +31,7 @@ from rebalancer.adapters.decode.objects import (
 from rebalancer.adapters.decode.owners import controller, queue_of, top_owner, workload_identity
 from rebalancer.adapters.decode.placement import host_anti_affinity, node_terms, tolerations
 from rebalancer.adapters.decode.protection import owner_class, protections
-from rebalancer.adapters.decode.resources import pod_gpus
+from rebalancer.adapters.decode.resources import pod_gpus, shares_gpus
 from rebalancer.core.facts import Pod, PodPhase
 from rebalancer.core.units import PREFIX
 
@@ -101,7 +101,7 @@ def decode_pod(raw: Mapping[str, Any], claims: Claims | None = None) -> Pod:
 def _gpus(raw: Mapping[str, Any], uid: str, claims: Claims) -> int | None:
     """Devices by resource name plus those by claim; extended resources served by a claim are the former."""
     spec = mapping(raw.get("spec"))
-    if not items(spec.get("containers")):
+    if not items(spec.get("containers")) or shares_gpus(raw):
         return None
     try:
         named = pod_gpus(spec)

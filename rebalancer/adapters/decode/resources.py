@@ -10,10 +10,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rebalancer.adapters.decode.objects import items, mapping
+from rebalancer.adapters.decode.objects import annotations_of, items, mapping
 from rebalancer.adapters.decode.quantities import count
 
 WHOLE = "nvidia.com/gpu"
+FRACTIONS = frozenset({
+    "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage", "tencent.com/vcuda-core", "tencent.com/vcuda-memory",
+    "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/gpu-number", "volcano.sh/gpu-memory",
+    "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/vgpu",
+})  # fmt: skip
+"""Parts of GPUs as sharing schedulers sell them: what such a pod holds cannot be counted in GPUs."""
+FRACTION_MARKS = ("gpu-fraction", "gpu-memory", "runai/gpu-fraction")
+"""Pod annotations that ask for a part of a GPU instead of naming a resource (KAI)."""
 _DIVIDED = re.compile(r"nvidia\.com/(?:gpu\.shared|mig-[0-9]+g\.[0-9]+gb(?:\.[A-Za-z0-9._-]+)?)", re.ASCII)
 
 
@@ -25,6 +33,20 @@ def is_gpu(name: str) -> bool:
 def is_divided(name: str) -> bool:
     """Whether a resource name counts MIG instances or time slices."""
     return _DIVIDED.fullmatch(name) is not None
+
+
+def shares_gpus(raw: Mapping[str, Any]) -> bool:
+    """Whether a pod asks for a part of a GPU in a unit that is no count."""
+    spec = mapping(raw.get("spec"))
+    asked = [mapping(c.get("resources")) for key in ("containers", "initContainers") for c in items(spec.get(key))]
+    names = {name for resources in asked for which in ("requests", "limits") for name in mapping(resources.get(which))}
+    marked = any(annotations_of(raw).get(key) for key in FRACTION_MARKS)
+    return not names.isdisjoint(FRACTIONS) or (marked and not any(is_gpu(name) for name in names))
+
+
+def sells_fractions(resources: object) -> bool:
+    """Whether a node's resource list offers parts of GPUs."""
+    return not FRACTIONS.isdisjoint(mapping(resources))
 
 
 def gpu_counts(resources: object) -> dict[str, int]:
