@@ -1,4 +1,6 @@
-"""How plans are carried out, as pure state machines: calls out, answers in.
+"""How plans are carried out: pure state machines that ask for calls and are told the answers.
 
-Act and the simulator are shells around what is here. Nothing here does I/O, sleeps or reads a clock.
+``actor`` is the whole act role; ``lending`` and ``takeback`` run one plan each, ``homeward`` one node, ``gang`` one
+gang; ``guard`` are the node edits, ``tables`` the legal moves, ``fallback`` what falls due while Kafka is silent.
+Nothing here performs a call, waits, reads a clock or draws a random number.
 """

@@ -66,7 +66,7 @@ class Check:
         self._lists = {space: Ask(acting, space) for space in spaces}
         self._open = len(self._dry) + len(self._lists)
         self._budgets: list[Budget] = []
-        self._read_at = site.flights.now()
+        self._read_at: dict[str, int] = {}
         self._blocked: Because | None = None
         self._refused: Because | None = None
 
@@ -86,6 +86,7 @@ class Check:
         for space, ask in self._lists.items():
             if ask.ready(now):
                 ask.sent()
+                self._read_at[space] = self._site.flights.now()
                 found.append(Question(ReadBudgets(space), partial(self._listed, space)))
         for member in self._members:
             trial = self._dry.get(member.uid)
@@ -127,7 +128,7 @@ class Check:
             wanted = len(covers.get(key, ()))
             if not wanted:
                 continue
-            allowed = budget.allowed - flights.unseen(key, self._read_at)
+            allowed = budget.allowed - flights.unseen(key, self._read_at[budget.namespace])
             if flights.split.get(key, self._step.gang) != self._step.gang:
                 allowed = 0  # a gang under this budget is half gone: nobody else goes before it is finished
             if allowed < wanted:

@@ -16,7 +16,7 @@ from rebalancer.core.protocol.check import Check, Verdict, unwanted
 from rebalancer.core.protocol.members import Members
 from rebalancer.core.protocol.notice import Notice
 from rebalancer.core.protocol.pace import Ask, backoff
-from rebalancer.core.protocol.site import Question, Site, why
+from rebalancer.core.protocol.site import BudgetKey, Question, Site, why
 from rebalancer.core.protocol.tables import EVICT, Evicted, Evicting, move
 from rebalancer.core.protocol.telling import Telling
 from rebalancer.core.reasons import Because, Reason, sentence
@@ -43,6 +43,8 @@ class Gang:
         self._polls = 0
         self._stuck = False
         self._check: Check | None = None
+        named = ((item.namespace, budget) for item in step.members for budget in item.budgets)
+        self._budgets: dict[BudgetKey, None] = dict.fromkeys(named)
         self._notice = Notice(self._acting, step)
         self._blocked_since: datetime | None = None
         self._blocked_times = 0
@@ -167,6 +169,7 @@ class Gang:
         elif now < self._notice.ends:
             self._move(Evicted.TOLD)
         else:
+            self._budgets.update(dict.fromkeys(sorted(checked.covers)))
             for key, uids in sorted(checked.covers.items()):
                 self._site.flights.reserve(key, uids)
             self._start()
@@ -227,9 +230,8 @@ class Gang:
     def _half_gone(self, trouble: Because, now: datetime) -> None:
         because = self.members.half(trouble, sentence(trouble))
         self._telling.block(self.index, because, now)
-        for item in self.members.wanted:
-            for budget in item.member.budgets:
-                self._site.flights.split.setdefault((item.member.namespace, budget), self.step.gang)
+        for key in self._budgets:
+            self._site.flights.split.setdefault(key, self.step.gang)
         if self.members.spent and now >= self.step.deadline:
             self._fail(because)
 

@@ -238,7 +238,8 @@ class LendRun:
     def due(self, now: datetime) -> datetime | None:
         """When something is to be done."""
         times = [lend.due(now) for _, lend in self._lends if not lend.over]
-        times += [lend.step.recall_at for _, lend in self._lends if lend.phase in BEFORE_PATCH]
+        waiting = [lend for _, lend in self._lends if lend.phase in BEFORE_PATCH and lend.failure is None]
+        times += [lend.step.recall_at for lend in waiting]
         return min((time for time in times if time is not None), default=None)
 
     def questions(self, now: datetime) -> list[Question]:

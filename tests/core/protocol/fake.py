@@ -202,6 +202,7 @@ class Driver:
             if self.round():
                 continue
             wake = self.actor.next_wake(self.cluster.now)
+            assert wake is None or wake > self.cluster.now, "woken although there is nothing to do"
             times = [time for time in (wake, self.cluster.next_event()) if time is not None]
             if not times or min(times) > end:
                 break
