@@ -14,8 +14,9 @@ from rebalancer.core.stimuli import FactKind, Stimulus
 from rebalancer.core.telemetry import NodeSample
 from rebalancer.wire.v1.pools import LoanUsage
 
-Stage: TypeAlias = Literal["topic", "bytes", "envelope", "shape", "meaning"]
-"""Where reading stopped: not our topic; not JSON; not our envelope; wrong fields; a word we do not know."""
+Stage: TypeAlias = Literal["topic", "bytes", "envelope", "shape", "meaning", "route", "handle"]
+"""Where it stopped. Reading: not our topic; not JSON; not our envelope; wrong fields; a word we do not know. After
+reading: a cluster that nobody here decides for; the core refused it."""
 
 
 class WireError(ValueError):

@@ -1,0 +1,341 @@
+"""The act role: reads plans by manual assignment, drives the pure actor, performs its calls, tells what became.
+
+Calls run side by side, each bounded in time, so that one hanging victim delays nobody; in lockstep they run one
+after the other as of the step's time. While Kafka is silent, what falls due is taken home from the marks on the
+nodes alone, and outcomes wait, bounded, to be told later. What may be done is the core's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+
+from rebalancer.adapters.metrics import Metrics
+from rebalancer.adapters.streams.connection import KafkaSettings
+from rebalancer.adapters.streams.dlq import DeadLetters, refused
+from rebalancer.adapters.streams.gate import Gate, ImmediateGate
+from rebalancer.adapters.streams.health import Health
+from rebalancer.adapters.streams.loader import Came, Loaded, came, consumer_at, read_to_end
+from rebalancer.adapters.streams.publish import NotPublished, Publisher
+from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, encode_outcome, read
+from rebalancer.core.facts import Control, Node, Pod
+from rebalancer.core.plan import Outcome, Plan
+from rebalancer.core.policy import Policy
+from rebalancer.core.ports import Eyes, Hands
+from rebalancer.core.protocol.actor import Actor
+from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
+from rebalancer.core.protocol.fallback import due_returns
+from rebalancer.core.stimuli import Approved, FactObserved, OutcomeReported
+from rebalancer.wire import v1
+from rebalancer.wire.envelope import Record
+
+log = structlog.get_logger(__name__)
+CONTROL_FACT = v1.FACT_TOPICS["control"]
+INPUTS = (CONTROL_FACT, v1.CONTROL, v1.PLAN)
+"""In the order in which a step's records are told to the actor: brakes and approvals before plans."""
+TAIL = timedelta(hours=2)
+"""How far back plans and outcomes are read at the start: longer than any plan is valid."""
+AT_ONCE = 64
+"""Calls under way at the same time."""
+ROUNDS = 1_000
+"""Rounds of calls that one simulated step may take."""
+BUFFER = 10_000
+"""Outcomes that wait for Kafka; the oldest go first when there are more."""
+PROBE = 10.0
+"""Seconds without a record after which the broker is asked for a sign of life."""
+AGAIN = 2.0
+
+
+class Act:
+    """Acts for one cluster while we hold its lease. ``epoch`` fences what is written."""
+
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        kafka: KafkaSettings,
+        cluster: str,
+        policy: Policy,
+        hands: Hands,
+        eyes: Eyes,
+        publisher: Publisher,
+        metrics: Metrics,
+        epoch: int = 1,
+        gate: Gate | None = None,
+        on_barrier: Callable[[Barrier], None] | None = None,
+        fetch_wait_ms: int | None = None,
+    ) -> None:
+        self.actor = Actor(policy, epoch)
+        self.health = Health("act", metrics)
+        self.policy = policy
+        self.ready = asyncio.Event()
+        self._kafka, self._cluster, self._fetch_wait_ms = kafka, cluster, fetch_wait_ms
+        self._hands, self._eyes, self._publisher, self._metrics = hands, eyes, publisher, metrics
+        self._gate: Gate = gate or ImmediateGate()
+        self._on_barrier = on_barrier
+        self._dead = DeadLetters(publisher, metrics, "act")
+        self._partition = publisher.partition(cluster)
+        self._held: list[tuple[Came, Received]] = []
+        self._waiting: deque[Record] = deque(maxlen=BUFFER)
+        self._calls: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._wake = asyncio.Event()
+        self._contact = time.monotonic()
+        self._silent_since: datetime | None = None
+
+    async def run(self) -> None:
+        """Until cancelled: what was there, then what comes. Calls under way are abandoned with it."""
+        try:
+            loaded = await self._restore()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._read(loaded), name="act-plans")
+                if not self._gate.lockstep:
+                    group.create_task(self._drive(), name="act-calls")
+        finally:
+            for task in self._calls:
+                task.cancel()
+
+    def adopt_policy(self, policy: Policy) -> None:
+        """A new policy is in force."""
+        self.policy = policy
+        self.actor.adopt_policy(policy)
+
+    # -- beginning -------------------------------------------------------------------------------------------
+
+    async def _restore(self) -> Loaded:
+        """Outcomes first: steps that are final are not done again. Then brakes, approvals, terms and plans."""
+        since = dict.fromkeys((v1.PLAN, v1.OUTCOME, v1.CONTROL), datetime.now(UTC) - TAIL)
+        while True:
+            try:
+                loaded = await read_to_end(
+                    self._kafka, [*INPUTS, v1.OUTCOME], self._partition, since, self._fetch_wait_ms
+                )
+                break
+            except (KafkaError, ConnectionError, TimeoutError) as error:
+                log.warning("cannot load, trying again", error=str(error))
+                await asyncio.sleep(AGAIN)
+        outcomes = [await self._understood(one) for one in loaded.records[v1.OUTCOME]]
+        told = [one.content for one in outcomes if one is not None]
+        self.actor.adopt(one.outcome for one in told if isinstance(one, OutcomeReported))
+        for barrier in [one for one in told if isinstance(one, Barrier)][-1:]:
+            self._gate.resume(barrier)
+        for topic in INPUTS:
+            for one in loaded.records[topic]:
+                await self._take(one)
+        self.ready.set()
+        return loaded
+
+    async def _understood(self, record: Came) -> Received | None:
+        """What a record says if it is about our cluster; what cannot be read becomes a dead letter."""
+        try:
+            told = read(record.topic, record.key, record.value, record.headers, datetime.now(UTC))
+        except ValueError as error:
+            if record.topic == v1.PLAN:  # the other topics have a reader already that buries theirs
+                await self._bury(record, error)
+            return None
+        return told if told.cluster == self._cluster else None
+
+    async def _bury(self, record: Came, error: Exception) -> None:
+        try:
+            await self._dead.bury(record, refused(error))
+        except NotPublished:
+            log.warning("dead letter not published", topic=record.topic, offset=record.offset)
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def _read(self, loaded: Loaded) -> None:
+        nexts = {topic: loaded.ends[topic] for topic in INPUTS}
+        while True:
+            try:
+                async with consumer_at(self._kafka, self._fetch_wait_ms) as consumer:
+                    await self._follow(consumer, nexts)
+            except (KafkaError, ConnectionError) as error:
+                log.warning("plans not read, trying again", error=str(error))
+                await self._alone_if_silent()
+                await asyncio.sleep(AGAIN)
+
+    async def _follow(self, consumer: Any, nexts: dict[str, int]) -> None:
+        places = {topic: TopicPartition(topic, self._partition) for topic in INPUTS}
+        consumer.assign(list(places.values()))
+        for topic, offset in nexts.items():
+            consumer.seek(places[topic], offset)
+        while True:
+            batches = await consumer.getmany(timeout_ms=200)
+            for records in batches.values():
+                for record in map(came, records):
+                    await self._take(record)
+                    nexts[record.topic] = record.offset + 1
+            if batches:
+                self._contact = time.monotonic()
+            elif not self._gate.lockstep:
+                await self._probe(consumer, list(places.values()))
+
+    async def _probe(self, consumer: Any, places: Sequence[Any]) -> None:
+        """Nothing came for a while: is the broker there?"""
+        if time.monotonic() - self._contact < PROBE:
+            return
+        try:
+            await asyncio.wait_for(consumer.end_offsets(places), self._kafka.timeout)
+        except (KafkaError, TimeoutError):
+            await self._alone_if_silent()
+        else:
+            self._contact = time.monotonic()
+            self._silent_since = None
+
+    async def _take(self, record: Came) -> None:
+        told = await self._understood(record)
+        if told is None:
+            return
+        if isinstance(told.content, Barrier):
+            await self._barrier(record.topic, told.content)
+        elif self._gate.lockstep and self.ready.is_set():
+            self._held.append((record, told))
+        else:
+            await self._hear_safely(record, told)
+        self._wake.set()
+        self.health.round(1)
+
+    async def _hear_safely(self, record: Came, told: Received) -> None:
+        try:
+            self._hear(record, told)
+        except Exception as error:  # noqa: BLE001 - one plan that the actor cannot stand must not stop the others
+            await self._bury(record, error)
+
+    def _hear(self, record: Came, told: Received) -> None:
+        now = self._gate.now()
+        match told.content:
+            case TermRecord():
+                self.actor.seen_term(record.offset)
+            case Plan() as plan:
+                if plan.term <= record.offset:  # a term is an offset before its plans, whatever else it claims
+                    self.actor.seen_term(plan.term)
+                self._tell(self.actor.plan(plan, now))
+            case Approved() as approved:
+                self.actor.approve(approved.plan)
+            case FactObserved(fact=Control() as control):
+                self._tell(self.actor.control(control, now))
+
+    # -- acting ----------------------------------------------------------------------------------------------
+
+    async def _drive(self) -> None:
+        while True:
+            await self._sleep()
+            calls = self.actor.advance(self._gate.now())
+            self._tell(self.actor.outcomes())
+            if self._silent_since is None:
+                await self._flush()
+            for call_id, call in calls:
+                task = asyncio.create_task(self._perform(call_id, call))
+                self._calls.add(task)
+                task.add_done_callback(self._calls.discard)
+
+    async def _sleep(self) -> None:
+        """Until something came, or the actor wants to be woken; never longer than its own polling pace."""
+        now = self._gate.now()
+        due = self.actor.next_wake(now)
+        longest = self.policy.acting.poll.total_seconds()
+        left = longest if due is None else min(longest, max(0.0, (due - now).total_seconds()))
+        try:
+            await asyncio.wait_for(self._wake.wait(), left)
+        except TimeoutError:
+            return
+        finally:
+            self._wake.clear()
+
+    async def _perform(self, call_id: int, call: Call) -> None:
+        async with self._slots:
+            answer = await self._answer(call)
+        self._tell(self.actor.answered(call_id, answer, self._gate.now()))
+        self._wake.set()
+
+    async def _answer(self, call: Call) -> Answer:
+        try:
+            return await asyncio.wait_for(_awaited(self._hands, call), self.policy.acting.call_timeout.total_seconds())
+        except TimeoutError:
+            return Answer(AnswerKind.TIMED_OUT)
+        except Exception as error:
+            log.exception("hands raised", call=call.kind)
+            return Answer(AnswerKind.FAILED, message=repr(error))
+
+    def _tell(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            self._waiting.append(encode_outcome(outcome, self._cluster))
+            self._metrics.outcomes.labels(outcome.result.value).inc()
+
+    async def _flush(self) -> None:
+        """Tell what waits; what the broker does not take stays and is told later (its id is stable)."""
+        if not self._waiting:
+            return
+        records = list(self._waiting)
+        try:
+            posted = [await self._publisher.post(one, self._cluster) for one in records]
+            await self._publisher.settle(posted, self.policy.acting.call_timeout.total_seconds())
+        except NotPublished:
+            self._metrics.failures.labels("act").inc()
+            return
+        for _ in records:
+            self._waiting.popleft()
+
+    # -- lockstep ----------------------------------------------------------------------------------------------
+
+    async def _barrier(self, topic: str, barrier: Barrier) -> None:
+        before = self._gate.now()
+        complete = self._gate.arrived(topic, barrier)
+        if complete is None:
+            return
+        if self._gate.now() != before:
+            self._silent_since = None
+            held, self._held = self._held, []
+            for record, told in sorted(held, key=lambda one: (INPUTS.index(one[0].topic), one[0].offset)):
+                await self._hear_safely(record, told)
+            await self._until_quiet()
+            await self._flush()
+        await self._publisher.post(encode_barrier(v1.OUTCOME, complete, self._cluster), self._cluster)
+        if self._on_barrier is not None:
+            self._on_barrier(complete)
+
+    async def _until_quiet(self, now: datetime | None = None) -> None:
+        moment = now or self._gate.now()
+        for _ in range(ROUNDS):
+            calls = self.actor.advance(moment)
+            self._tell(self.actor.outcomes())
+            if not calls:
+                return
+            for call_id, call in calls:
+                self._tell(self.actor.answered(call_id, await self._answer(call), moment))
+
+    # -- without Kafka -----------------------------------------------------------------------------------------
+
+    async def alone(self, now: datetime) -> None:
+        """A moment without Kafka: go on with what is open, and after a while take home what falls due."""
+        self._silent_since = self._silent_since or now
+        if now - self._silent_since >= self.policy.acting.kafka_silent:
+            await self._take_home(now)
+        if self._gate.lockstep:
+            await self._until_quiet(now)
+        self._wake.set()
+
+    async def _alone_if_silent(self) -> None:
+        silent = timedelta(seconds=time.monotonic() - self._contact)
+        if silent >= timedelta(seconds=PROBE):
+            self._silent_since = self._silent_since or self._gate.now() - silent
+            await self.alone(self._gate.now())
+
+    async def _take_home(self, now: datetime) -> None:
+        nodes = [one for one in await self._eyes.snapshot("node") if isinstance(one, Node)]
+        if not any(node.loan is not None and now >= node.loan.recall_at for node in nodes):
+            return
+        pods = [one for one in await self._eyes.snapshot("pod") if isinstance(one, Pod)]
+        budgets: Any = await self._eyes.snapshot("budget")
+        for plan in due_returns(nodes, pods, budgets, self.policy, now, self.actor.term):
+            self._tell(self.actor.plan(plan, now))
+
+
+async def _awaited(hands: Hands, call: Call) -> Answer:
+    return await hands.perform(call)

@@ -1,0 +1,180 @@
+"""The collect role: what a cluster's eyes see becomes facts on Kafka, with marks around full lists.
+
+One holder at a time. A list is told on start, whenever somebody asks on the control topic, and after what was
+seen could not be published. Everything is acknowledged; nothing is decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import structlog
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+
+from rebalancer.adapters.metrics import Metrics
+from rebalancer.adapters.streams.connection import KafkaSettings
+from rebalancer.adapters.streams.health import Health
+from rebalancer.adapters.streams.loader import came, consumer_at
+from rebalancer.adapters.streams.publish import NotPublished, Posted, Publisher
+from rebalancer.adapters.translate import (
+    SnapshotRequested,
+    WireError,
+    encode_deleted,
+    encode_demand,
+    encode_fact,
+    encode_sample,
+    encode_snapshot,
+    read,
+)
+from rebalancer.core.ports import Eyes
+from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved, SnapshotBegan, SnapshotEnded
+from rebalancer.core.telemetry import DemandSample, NodeSample
+from rebalancer.wire import v1
+from rebalancer.wire.envelope import Record
+
+log = structlog.get_logger(__name__)
+KINDS: tuple[FactKind, ...] = ("node", "pod", "budget", "group", "namespace", "control")
+AGAIN = 2.0  # seconds before what failed is tried again
+IN_FLIGHT = 5_000
+"""Records that may wait for their acknowledgement at once."""
+Now = Callable[[], datetime]
+
+
+class Teller:
+    """Tells facts, lists and samples of one cluster; the simulator's driver uses it too."""
+
+    def __init__(self, publisher: Publisher, cluster: str) -> None:
+        self.cluster = cluster
+        self._publisher = publisher
+        self._posted: list[Posted] = []
+
+    async def changes(self, changes: Iterable[FactObserved | FactDeleted]) -> None:
+        """What changed, in the order seen."""
+        for change in changes:
+            if isinstance(change, FactObserved):
+                await self.post(encode_fact(change.fact, self.cluster, change.at))
+            else:
+                await self.post(encode_deleted(change, self.cluster))
+
+    async def listing(self, of: FactKind, facts: Sequence[Fact], at: datetime, name: str) -> None:
+        """A full list between its marks."""
+        await self.post(encode_snapshot(SnapshotBegan(of, name, at), self.cluster))
+        for fact in facts:
+            await self.post(encode_fact(fact, self.cluster, at))
+        await self.post(encode_snapshot(SnapshotEnded(of, name, len(facts), at), self.cluster))
+
+    async def samples(self, samples: Iterable[NodeSample]) -> None:
+        """One record a node and scrape."""
+        for sample in samples:
+            await self.post(encode_sample(sample, self.cluster))
+
+    async def demands(self, demands: Iterable[DemandSample]) -> None:
+        """What pools want."""
+        for demand in demands:
+            await self.post(encode_demand(demand, self.cluster))
+
+    async def post(self, record: Record) -> None:
+        """Hand over any record; waits only when too many are in flight."""
+        self._posted.append(await self._publisher.post(record, self.cluster))
+        if len(self._posted) >= IN_FLIGHT:
+            await self.settle()
+
+    async def settle(self) -> None:
+        """All that was told is acknowledged when this returns; raises NotPublished."""
+        posted, self._posted = self._posted, []
+        await self._publisher.settle(posted)
+
+
+class Collect:
+    """Runs until cancelled."""
+
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        kafka: KafkaSettings,
+        eyes: Eyes,
+        publisher: Publisher,
+        cluster: str,
+        metrics: Metrics,
+        now: Now = lambda: datetime.now(UTC),
+    ) -> None:
+        self.health = Health("collect", metrics)
+        self._kafka, self._eyes, self._now = kafka, eyes, now
+        self._publisher, self._teller = publisher, Teller(publisher, cluster)
+        self._asked: dict[FactKind, None] = dict.fromkeys(KINDS)
+        self._asking = asyncio.Event()
+        self._asking.set()
+
+    async def run(self) -> None:
+        """Full lists of everything, then changes; lists again when asked for or after a failure."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen(), name="collect-requests")
+            group.create_task(self._answer(), name="collect-lists")
+            group.create_task(self._follow(), name="collect-changes")
+
+    def ask(self, of: FactKind) -> None:
+        """A full list of this kind is wanted."""
+        self._asked[of] = None
+        self._asking.set()
+
+    async def _answer(self) -> None:
+        while True:
+            await self._asking.wait()
+            self._asking.clear()
+            wanted, self._asked = list(self._asked), {}
+            for of in wanted:
+                if not await self._tell_list(of):
+                    await asyncio.sleep(AGAIN)
+                    self.ask(of)
+
+    async def _tell_list(self, of: FactKind) -> bool:
+        try:
+            facts = await self._eyes.snapshot(of)
+            await self._teller.listing(of, facts, self._now(), uuid4().hex)
+            await self._teller.settle()
+        except (ConnectionError, TimeoutError) as error:
+            log.warning("list not told, trying again", kind=of, error=str(error))
+            self.health.metrics.failures.labels("collect").inc()
+            return False
+        self.health.round(len(facts))
+        return True
+
+    async def _follow(self) -> None:
+        while True:
+            changes = await self._eyes.changes()
+            try:
+                await self._teller.changes(changes)
+                await self._teller.settle()
+            except NotPublished as error:
+                log.warning("changes not told, lists will follow", count=len(changes), error=str(error))
+                for of in KINDS:
+                    self.ask(of)
+            self.health.round(len(changes))
+            await asyncio.sleep(0)  # eyes that have nothing to wait for must not starve the others
+
+    async def _listen(self) -> None:
+        """Requests on the control topic from now on; older ones were met by the list at the start."""
+        while True:
+            try:
+                async with consumer_at(self._kafka) as consumer:
+                    place = TopicPartition(v1.CONTROL, self._publisher.partition(self._teller.cluster))
+                    consumer.assign([place])
+                    await consumer.seek_to_end(place)
+                    while True:
+                        self._requests((await consumer.getmany(timeout_ms=500)).get(place, ()))
+            except (KafkaError, ConnectionError) as error:
+                log.warning("requests not heard, trying again", error=str(error))
+                await asyncio.sleep(AGAIN)
+
+    def _requests(self, records: Iterable[Any]) -> None:
+        for record in map(came, records):
+            try:
+                told = read(record.topic, record.key, record.value, record.headers)
+            except WireError:
+                continue  # decide reads the same topic and buries it
+            if told.cluster == self._teller.cluster and isinstance(told.content, SnapshotRequested):
+                self.ask(told.content.of)

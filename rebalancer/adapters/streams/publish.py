@@ -1,0 +1,138 @@
+"""One producer a role: records to their partitions, in order, acknowledged by all replicas.
+
+Posting only hands a record over; settling waits for the acknowledgements and posts again what failed, for a
+bounded time. Where a record goes is decided by its cluster (or its own key, for device samples). Nothing is
+encoded here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from rebalancer.adapters.streams.connection import KafkaSettings, Unreachable
+from rebalancer.wire import v1
+from rebalancer.wire.envelope import Record, cluster_partition, key_partition
+
+PATIENCE = 30.0
+"""Seconds for which a record that the broker did not take is offered again before its sender is told."""
+PAUSE = 0.5  # seconds between two offers
+
+
+class NotPublished(ConnectionError):  # noqa: N818 - says what happened
+    """The broker did not acknowledge a record in time."""
+
+
+@dataclass(slots=True)
+class Posted:
+    """A record on its way. ``offset`` is known once it is settled."""
+
+    record: Record
+    partition: int
+    answer: asyncio.Future[Any] = field(repr=False)
+
+    @property
+    def offset(self) -> int:
+        """Where the broker put it; only after settling."""
+        return int(self.answer.result().offset)
+
+
+class Publisher:
+    """Sends records of one or more clusters. ``partitions``: as all our topics have; ``placed``: explicit map."""
+
+    def __init__(
+        self, kafka: KafkaSettings, partitions: int = 4, placed: Mapping[str, int] | None = None, *, linger_ms: int = 0
+    ) -> None:
+        self._kafka = kafka
+        self.partitions = partitions
+        self._placed = dict(placed or {})
+        self._linger_ms = linger_ms
+        self._producer: Any = None
+
+    async def start(self) -> None:
+        """Connect; raises Unreachable with the addresses tried."""
+        self._producer = AIOKafkaProducer(
+            **self._kafka.client_arguments(), acks="all", linger_ms=self._linger_ms, max_batch_size=1 << 18
+        )
+        try:
+            await asyncio.wait_for(self._producer.start(), self._kafka.timeout)
+        except (TimeoutError, KafkaError, OSError) as error:
+            await self._producer.stop()
+            raise Unreachable(self._kafka.bootstrap, str(error) or type(error).__name__) from error
+
+    async def stop(self) -> None:
+        """Flush and disconnect, within the time that a request may take."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            try:
+                await asyncio.wait_for(producer.stop(), self._kafka.timeout)
+            except TimeoutError:
+                await producer.client.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def partition(self, cluster: str) -> int:
+        """Where everything about a cluster lies."""
+        return cluster_partition(cluster, self.partitions, self._placed)
+
+    async def post(self, record: Record, cluster: str) -> Posted:
+        """Hand over a record about a cluster."""
+        spread = record.topic == v1.SAMPLE_DEVICE and not record.key.startswith(b"~")
+        return await self.post_to(
+            record, key_partition(record.key, self.partitions) if spread else self.partition(cluster)
+        )
+
+    async def post_to(self, record: Record, partition: int) -> Posted:
+        """Hand over a record for this partition; waits only while the buffer is full."""
+        return Posted(record, partition, await self._hand_over(record, partition))
+
+    async def settle(self, posted: Iterable[Posted], patience: float = PATIENCE) -> None:
+        """Wait until all are acknowledged; raises NotPublished when the broker does not take one in time."""
+        deadline = asyncio.get_running_loop().time() + patience
+        for one in posted:
+            while (error := await self._error(one, deadline)) is not None:
+                if asyncio.get_running_loop().time() + PAUSE >= deadline:
+                    raise NotPublished(f"{one.record.topic}: {error!r}") from error
+                await asyncio.sleep(PAUSE)
+                one.answer = await self._hand_over(one.record, one.partition)
+
+    async def send(self, records: Iterable[Record], cluster: str) -> list[Posted]:
+        """Post and settle."""
+        posted = [await self.post(record, cluster) for record in records]
+        await self.settle(posted)
+        return posted
+
+    async def _hand_over(self, record: Record, partition: int) -> asyncio.Future[Any]:
+        if self._producer is None:
+            raise NotPublished("the publisher is not started")
+        try:
+            answer: asyncio.Future[Any] = await self._producer.send(
+                record.topic, record.value, key=record.key, partition=partition, headers=record.headers
+            )
+        except KafkaError as error:
+            answer = asyncio.get_running_loop().create_future()
+            answer.set_exception(error)
+        answer.add_done_callback(_seen)
+        return answer
+
+    @staticmethod
+    async def _error(one: Posted, deadline: float) -> BaseException | None:
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
+        done, _ = await asyncio.wait([one.answer], timeout=left) if not one.answer.done() else ({one.answer}, None)
+        return one.answer.exception() if done else TimeoutError("no acknowledgement")
+
+
+def _seen(answer: asyncio.Future[Any]) -> None:
+    """Whoever settles reads the error; a record that nobody settles must not complain at the end of the loop."""
+    if not answer.cancelled():
+        answer.exception()

@@ -1,0 +1,161 @@
+"""What loaded records mean for one cluster: the stimuli that rebuild an engine, in the order to tell them.
+
+The ledger first, so that marks on nodes are squared with it; then objects, oldest change first, without the ghosts
+that a complete snapshot left out; then what telemetry last said. Pure: nothing is read or sent here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from rebalancer.adapters.streams.loader import Came, Loaded, latest
+from rebalancer.adapters.translate import Barrier, Received, WireError, read
+from rebalancer.core.facts import Node, Pod
+from rebalancer.core.instructions import PoolMemory, WorkloadRecord
+from rebalancer.core.loans import Loan
+from rebalancer.core.plan import Outcome, Plan
+from rebalancer.core.stimuli import (
+    FactObserved,
+    HeartbeatHeard,
+    OutcomeReported,
+    Restored,
+    SnapshotBegan,
+    SnapshotEnded,
+    Stimulus,
+    VerdictGiven,
+)
+from rebalancer.wire import v1
+
+FACTS = tuple(v1.FACT_TOPICS.values())
+COMPACTED = (*FACTS, v1.STATE_NODE, v1.STATE_TELEMETRY, v1.STATE_LOAN, v1.STATE_WORKLOAD, v1.FORECAST_POOL)
+TAILS = (v1.PLAN, v1.OUTCOME)
+LOADED = (*COMPACTED, *TAILS)
+"""Own topics that are read to their end when a partition is assigned."""
+_NEEDED = (v1.FACT_TOPICS["node"], v1.FACT_TOPICS["pod"])
+"""Kinds whose picture must be complete before anything is planned."""
+
+
+class Read(NamedTuple):
+    """A record that could be read, and where it lay."""
+
+    came: Came
+    told: Received
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """An engine's memory as stimuli. ``barrier``: the last simulated step that act has answered, if any."""
+
+    stimuli: list[Stimulus] = field(default_factory=list)
+    barrier: Barrier | None = None
+    unreadable: int = 0
+
+
+def readable(records: Iterable[Came], received_at: datetime) -> Iterator[Read | WireError]:
+    """Each record read, or why it could not be."""
+    for came in records:
+        try:
+            told = read(came.topic, came.key, came.value, came.headers, received_at)
+        except WireError as error:
+            yield error
+        else:
+            yield Read(came, told)
+
+
+def rebuild(loaded: Loaded, cluster: str, now: datetime) -> Rebuilt:
+    """What one cluster's engine is told before its first event. ``now`` dates tombstones that do not say when."""
+    found = Rebuilt()
+    by_topic = {topic: _mine(records, cluster, now, found) for topic, records in loaded.records.items()}
+    outcomes = by_topic.get(v1.OUTCOME, [])
+    barriers = [one.told.content for one in outcomes if isinstance(one.told.content, Barrier)]
+    found.barrier = barriers[-1] if barriers else None
+    moment = found.barrier.now if found.barrier is not None else now
+    facts = [stimulus for topic in FACTS for stimulus in _facts(by_topic.get(topic, []))]
+    synced = all(_complete(by_topic.get(topic, [])) for topic in _NEEDED)
+    found.stimuli += [_restored(by_topic, moment, synced=synced), *facts]
+    for topic in (v1.STATE_NODE, v1.STATE_TELEMETRY):
+        found.stimuli += _contents(by_topic, topic, VerdictGiven, HeartbeatHeard)
+    return found
+
+
+def _mine(records: Iterable[Came], cluster: str, now: datetime, found: Rebuilt) -> list[Read]:
+    grows = False
+    mine: list[Read] = []
+    listed = list(records)
+    if listed:
+        grows = listed[0].topic in TAILS
+    for one in readable(listed if grows else latest(listed), now):
+        if isinstance(one, WireError):
+            found.unreadable += 1
+        elif one.told.cluster == cluster:
+            mine.append(one)
+    return mine
+
+
+def _contents(by_topic: Mapping[str, list[Read]], topic: str, *kinds: type) -> list[Any]:
+    return [one.told.content for one in by_topic.get(topic, []) if isinstance(one.told.content, kinds)]
+
+
+def _marks(reads: Iterable[Read]) -> tuple[Read | None, Read | None]:
+    """The latest begin and the latest end of a full list."""
+    began = ended = None
+    for one in reads:
+        if isinstance(one.told.content, SnapshotBegan):
+            began = one
+        elif isinstance(one.told.content, SnapshotEnded):
+            ended = one
+    return began, ended
+
+
+def _complete(reads: Iterable[Read]) -> bool:
+    began, ended = _marks(reads)
+    if began is None or ended is None:
+        return False
+    begin, end = began.told.content, ended.told.content
+    same = isinstance(begin, SnapshotBegan) and isinstance(end, SnapshotEnded) and begin.snapshot == end.snapshot
+    return same and began.came.offset < ended.came.offset
+
+
+def _facts(reads: list[Read]) -> list[Stimulus]:
+    """Objects of one kind in offset order.
+
+    After a complete list, what lies before its begin was not in it: a ghost. In the middle of one, its begin is
+    told in its place, so that the end, which is still to come in the stream, finds what came since.
+    """
+    began, _ = _marks(reads)
+    complete = _complete(reads)
+    told: list[Stimulus] = []
+    for one in reads:
+        content = one.told.content
+        ghost = complete and began is not None and one.came.offset < began.came.offset
+        if (isinstance(content, FactObserved) and not ghost) or (isinstance(content, SnapshotBegan) and not complete):
+            told.append(content)
+    return told
+
+
+def _restored(by_topic: Mapping[str, list[Read]], now: datetime, *, synced: bool) -> Restored:
+    plans: dict[str, Plan] = {plan.id: plan for plan in _contents(by_topic, v1.PLAN, Plan)}
+    valid = {plan.id: plan for plan in plans.values() if plan.valid_until >= now}
+    reported: list[OutcomeReported] = _contents(by_topic, v1.OUTCOME, OutcomeReported)
+    outcomes: dict[str, Outcome] = {one.outcome.id: one.outcome for one in reported if one.outcome.plan in valid}
+    return Restored(
+        loans=tuple(_contents(by_topic, v1.STATE_LOAN, Loan)),
+        workloads=tuple(_contents(by_topic, v1.STATE_WORKLOAD, WorkloadRecord)),
+        pools=tuple(_contents(by_topic, v1.FORECAST_POOL, PoolMemory)),
+        plans=tuple(valid.values()),
+        outcomes=tuple(outcomes.values()),
+        synced=synced,
+        at=now,
+    )
+
+
+def counts(stimuli: Iterable[Stimulus]) -> dict[str, int]:
+    """How many nodes and pods there are among them, for the log."""
+    facts = [one.fact for one in stimuli if isinstance(one, FactObserved)]
+    return {
+        "nodes": sum(isinstance(fact, Node) for fact in facts),
+        "pods": sum(isinstance(fact, Pod) for fact in facts),
+    }
