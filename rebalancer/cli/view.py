@@ -103,7 +103,7 @@ def room(pool: PoolState, nodes: Iterable[NodeSquare], glyphs: dict[str, str], w
     lines = [title(pool, width)]
     row = Text(" ")
     for node in nodes:
-        if node.pool != pool.pool:
+        if node.pool != pool.pool or not node.gpus:
             continue
         squares = node_squares(node, glyphs, scale)
         if len(row) + len(squares) + 1 > width:

@@ -92,8 +92,9 @@ def of_gang(store: Store, gang: str, kind: str, target: str) -> Story:
     record = store.workloads.get(step.workload) if isinstance(step, EvictGang) else _record(store, gang)
     again = later(record.cooldown_until, record.protected_until) if record else None
     name = gang if kind == "gang" else f"{target} of {gang}"
-    told = [f"{name} {words.done_to_gang(plan, gang)}: {sentence(plan.because)}"]
-    told += [f"it was chosen because {sentence(step.because)}"] if isinstance(step, EvictGang) else []
+    told = [f"{name} {words.done_to_gang(plan, gang, outcomes)}: {sentence(plan.because)}"]
+    if isinstance(step, EvictGang) and step.because != plan.because:
+        told.append(f"it was chosen because {sentence(step.because)}")
     told += [words.rejections(plan.alternatives), words.progress(plan, outcomes, {gang})]
     told += [words.again(again, store.latest)] if record else []
     loans = tuple(loan for loan in store.loans.values() if loan.gang == gang)
@@ -112,7 +113,7 @@ def of_node(store: Store, uid: str, name: str, kind: str, target: str) -> Story:
         told = [f"{name}: no decision has touched it", now, why_not]
         return Story(target, kind, _joined(told), kept, (), loans, None, (refusal,) if refusal else (), None)
     outcomes = _of_target(store, plan, about)
-    told = [f"{name} {words.done_to_node(plan, uid)}: {sentence(plan.because)}", now]
+    told = [f"{name} {words.done_to_node(plan, uid, outcomes)}: {sentence(plan.because)}", now]
     if kept is not None and refusal is not None and kept.made_at > plan.made_at:
         told.append(words.passed_over("not lent again", kept, refusal))
     told += [words.rejections(plan.alternatives), words.progress(plan, outcomes, about)]

@@ -42,26 +42,26 @@ def steps(plan: Plan) -> str:
     return ", ".join(told)
 
 
-def done_to_gang(plan: Plan, gang: str) -> str:
-    """What a plan has in mind for a gang, as the predicate of a sentence."""
+def done_to_gang(plan: Plan, gang: str, outcomes: Sequence[Outcome]) -> str:
+    """What a plan has done or has in mind for a gang, as the predicate of a sentence."""
     evicts = [step for step in plan.steps if isinstance(step, EvictGang) and step.gang == gang]
     when = moment(plan.made_at)
-    would = "would have been" if plan.mode is Mode.SHADOW else "was"
+    would = _would(plan, outcomes)
     if evicts:
         pods = _count(sum(len(step.members) for step in evicts), "pod")
         part = "" if all(step.whole for step in evicts) else ", down to its minimum"
-        return f"{would} to be evicted ({pods}{part}) at {when} for {plan.pool} ({plan.method})"
+        return f"{would} evicted ({pods}{part}) at {when} for {plan.pool} ({plan.method})"
     lent = [step for step in plan.steps if isinstance(step, LendNode) and step.gang == gang]
     names = _listed([step.node_name for step in lent])
     return f"{would} lent {names} of {plan.pool} at {when}, due {moment(min(step.due for step in lent))}"
 
 
-def done_to_node(plan: Plan, uid: str) -> str:
-    """What a plan has in mind for a node, as the predicate of a sentence."""
+def done_to_node(plan: Plan, uid: str, outcomes: Sequence[Outcome]) -> str:
+    """What a plan has done or has in mind for a node, as the predicate of a sentence."""
     kinds = [step.kind for step in plan.steps if getattr(step, "node", None) == uid]
     verbs = {"lend": "lent", "close": "closed", "restore": "brought home"}
     gangs = {step.gang: None for step in plan.steps if isinstance(step, LendNode) and step.node == uid}
-    would = "would have been" if plan.mode is Mode.SHADOW else "was to be"
+    would = _would(plan, outcomes)
     whom = f" to {_listed(list(gangs))}" if gangs else ""
     done = " and ".join(verbs[kind] for kind in kinds)
     return f"{would} {done}{whom} at {moment(plan.made_at)} ({headline(plan)})"
@@ -97,7 +97,7 @@ def progress(plan: Plan, outcomes: Sequence[Outcome], targets: Collection[str] =
 def again(until: datetime | None, now: datetime | None) -> str:
     """When a workload may borrow again."""
     if until is None or (now is not None and until <= now):
-        return "it may borrow again now"
+        return "it may borrow again" + (f" since {moment(until)}" if until else "")
     return f"it may borrow again at {moment(until)}"
 
 
@@ -114,6 +114,13 @@ def standing(loan: Loan) -> str:
         LoanPhase.NODE_GONE: "the node is gone",
     }
     return told[loan.phase] + (" (in the shadow ledger only)" if loan.virtual else "")
+
+
+def _would(plan: Plan, outcomes: Sequence[Outcome]) -> str:
+    if plan.mode is Mode.SHADOW:
+        return "would have been"
+    final = [told.result for told in outcomes if told.result in FINAL]
+    return "was" if final and all(result is Result.DONE for result in final) else "was to be"
 
 
 def _count(count: int, what: str) -> str:

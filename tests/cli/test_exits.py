@@ -41,7 +41,7 @@ def nobody() -> str:
 def test_0_when_it_went_well(folder: Path) -> None:
     told = shell("why", night.GANG, "--from", folder)
     assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.startswith("research/llm-7 was to be evicted")
+    assert told.stdout.startswith("research/llm-7 was evicted")
 
 
 def test_1_when_a_policy_is_refused_with_path_line_and_column(tmp_path: Path) -> None:

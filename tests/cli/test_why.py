@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rebalancer.adapters.store import RawRecord, Store
 from rebalancer.adapters.translate import encode_fact
+from rebalancer.cli import words
 from rebalancer.cli.why import UnknownTarget, why
+from rebalancer.core.loans import LoanPhase
+from rebalancer.core.units import Mode
 from tests.cli import night
 from tests.cli.conftest import Run
 
 EVICTED = (
-    "research/llm-7 was to be evicted (1 pod) at 2026-03-04 03:00Z for infer-a100 (reclaim): "
+    "research/llm-7 was evicted (1 pod) at 2026-03-04 03:00Z for infer-a100 (reclaim): "
     "6 inference pods of infer-a100 wait for 24 GPUs, 8 stand ready; "
     "it was chosen because evicting research/llm-7 would lose 960 GPU-seconds; "
     "rejected: research/moe (research/moe is writing a checkpoint); outcome: 1 done; "
@@ -52,7 +56,7 @@ def test_a_gang_hears_why_for_whom_what_was_rejected_and_when_it_may_borrow_agai
 
 def test_once_the_cooldown_is_over_it_may_borrow_now(store: Store) -> None:
     store.feed(RawRecord(*encode_fact(night.node("n1", "a-1"), night.CLUSTER, night.at(400))))
-    assert why(store, night.GANG).sentence.endswith("it may borrow again now")
+    assert why(store, night.GANG).sentence.endswith("it may borrow again since 2026-03-04 03:30Z")
 
 
 def test_a_gang_that_was_only_passed_over_hears_why(store: Store) -> None:
@@ -70,7 +74,7 @@ def test_a_gang_without_any_decision_hears_that_it_waits(store: Store) -> None:
 def test_a_node_says_where_it_stands_now(store: Store) -> None:
     told = why(store, "a-1").sentence
     assert "it came home at 2026-03-04 03:03Z" in told
-    assert told.startswith("a-1 was to be closed and brought home at 2026-03-04 03:00Z (reclaim for infer-a100)")
+    assert told.startswith("a-1 was closed and brought home at 2026-03-04 03:00Z (reclaim for infer-a100)")
 
 
 def test_a_node_that_was_never_touched_names_what_keeps_its_pool_at_home() -> None:
@@ -118,3 +122,22 @@ def test_an_unknown_target_ends_the_command_with_1(run: Run, folder: Path) -> No
     assert told.exit_code == 1
     assert told.stdout == ""
     assert "no decision, pod, gang, node or loan is called 'a-11'; did you mean a-1" in told.stderr
+
+
+def test_what_is_not_done_yet_was_only_to_be_done(store: Store) -> None:
+    store.outcomes.clear()
+    told = why(store, night.GANG).sentence
+    assert told.startswith("research/llm-7 was to be evicted (1 pod)")
+    assert "no outcome yet" in told
+
+
+def test_what_a_shadow_plan_says_would_have_been(store: Store) -> None:
+    store.plans[night.RECLAIM] = replace(store.plans[night.RECLAIM], mode=Mode.SHADOW)
+    assert why(store, night.GANG).sentence.startswith("research/llm-7 would have been evicted")
+    assert "(shadow, nothing is touched)" in why(store, night.RECLAIM).sentence
+
+
+@pytest.mark.parametrize("phase", list(LoanPhase), ids=lambda phase: phase.value)
+def test_a_loan_of_every_phase_says_where_the_node_stands(store: Store, phase: LoanPhase) -> None:
+    store.loans["loan-1"] = night.loan(phase)
+    assert words.standing(store.loans["loan-1"]) in why(store, "loan-1").sentence
