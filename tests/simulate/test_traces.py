@@ -72,7 +72,7 @@ def test_jobs_running_at_the_start_of_the_week_have_their_rest_to_do(tmp_path: P
 
 
 def test_virtual_clusters_are_taken_largest_first_while_they_fit() -> None:
-    too_large = [TracedJob(0.0, 3600.0, 500, "huge")]
+    too_large = [TracedJob(0.0, 3600.0, 600, "huge")]
     fits = [TracedJob(0.0, 3600.0, 300, "big"), TracedJob(10.0, 60.0, 1, "small")]
     beyond = [TracedJob(7200.0, 60.0, 1, "small")]
     assert fit([*too_large, *fits, *beyond], 3600.0) == fits
