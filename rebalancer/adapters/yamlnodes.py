@@ -47,6 +47,9 @@ class Sheet:
         except yaml.YAMLError as error:
             self.flaws.append(_unreadable(error))
             return None
+        except RecursionError:
+            self.flaws.append(Flaw("", 1, 1, "nested too deeply"))
+            return None
         return node
 
     def blame(self, path: str, message: str) -> None:

@@ -132,6 +132,8 @@ def replay(
 
 def live(asked: DemoOptions, *, headless: bool, json: Path | None) -> None:
     """Show a day while it lasts, then its summary; exit code 3 if it was not safe."""
+    if asked.out is not None and any(asked.out.glob("gpu.*.jsonl")):
+        raise typer.BadParameter(f"{asked.out} holds a tapped run already; name a new folder")
     result = asyncio.run(_lived(asked, headless=headless))
     report(result, json)
     wrong = unsafe(result)

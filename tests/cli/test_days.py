@@ -12,6 +12,7 @@ import pytest
 
 from rebalancer.cli import doors
 from rebalancer.core.units import Mode
+from rebalancer.simulate.loading import ScenarioError
 from rebalancer.simulate.stepview import DemoOptions, DemoResult, Replayed, StepView
 from tests.cli.conftest import Run
 from tests.cli.pictures import picture
@@ -149,3 +150,28 @@ def test_replay_ends_with_3_if_a_plan_differs(
 def test_replay_wants_exactly_one_source(run: Run, tmp_path: Path) -> None:
     assert run("replay").exit_code == 2
     assert run("replay", "file", "--from", tmp_path).exit_code == 2
+
+
+def test_a_folder_that_holds_a_run_is_not_mixed_with_another(run: Run, day: Day, folder: Path) -> None:
+    told = run("demo", "--headless", "--out", folder)
+    assert (told.exit_code, day.asked) == (2, [])
+    assert "holds a tapped run already" in told.stderr
+
+
+def test_a_scenario_that_cannot_be_played_is_refused_with_its_path(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: DemoOptions) -> AsyncIterator[StepView | DemoResult]:
+        raise ScenarioError("pools.0.nodes", "is needed")
+
+    monkeypatch.setattr(doors, "demo", refuse)
+    told = run("simulate", "mine.yaml", "--headless")
+    assert (told.exit_code, told.stdout, told.stderr) == (1, "", "pools.0.nodes: is needed\n")
+
+
+def test_a_day_without_a_result_is_a_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def cut_short(_: DemoOptions) -> AsyncIterator[StepView | DemoResult]:
+        yield picture(1)
+
+    monkeypatch.setattr(doors, "demo", cut_short)
+    told = run("demo", "--headless")
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert "the day ended without a result" in told.stderr

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 from rebalancer.adapters.policyfile import READERS, SECTIONS, PolicyRefused, digest, load_policy, parse_policy
 from rebalancer.adapters.policywords import UNITS, explain
@@ -297,3 +299,33 @@ def test_explain_can_show_only_what_differs(run: Run) -> None:
     told = json.loads(run("policy", "explain", EXAMPLE, "--changed", "--json").stdout)
     assert all(line["changed"] for line in told)
     assert "pools.infer-a100.cold_start" in [line["path"] for line in told]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    at=some.integers(0, 4000),
+    cut=some.integers(0, 12),
+    put=some.sampled_from(
+        ["", "\n", ": ", "- ", "{", "[", "&a *a", "!!binary x", "\t", "'", "\x00", "ø", "~", "<<: *b", "? "]
+    ),
+)
+def test_whatever_is_typed_gives_a_policy_or_what_is_wrong(at: int, cut: int, put: str) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+    try:
+        policy = parse_policy(text[:at] + put + text[at + cut :])
+    except PolicyRefused as refused:
+        assert all(flaw.line >= 1 and flaw.column >= 1 and flaw.message for flaw in refused.flaws)
+    else:
+        assert problems(policy) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[" * 20_000, id="nested without end"),
+        pytest.param("pools: &a {a: *a}", id="a thing inside itself"),
+        pytest.param("x" * (1 << 21), id="larger than anybody writes"),
+    ],
+)
+def test_a_file_made_to_hurt_is_refused(text: str) -> None:
+    assert flaws(text)
