@@ -31,28 +31,32 @@ def covering(inventory: Inventory, pod: Pod) -> list[Budget]:
     return sorted(hits, key=lambda item: (item.name, item.uid))
 
 
-def _share(value: int | str, expected: int) -> int:
-    """An int, or a percentage of ``expected`` rounded up (as the disruption controller rounds)."""
+def _share(value: int | str, expected: int) -> int | None:
+    """An int, or a percentage of ``expected`` rounded up (as the disruption controller rounds); None if unreadable."""
     if isinstance(value, int):
         return value
     try:
-        return math.ceil(float(value.rstrip("%")) / 100.0 * expected)
-    except ValueError:
-        return expected
-    # an unreadable threshold counts as "all": nothing is allowed
+        return math.ceil(float(value.removesuffix("%")) * expected / 100.0)
+    except (ValueError, OverflowError):
+        return None
 
 
 def ceiling(budget: Budget, members: Sequence[Pod]) -> int:
-    """The most disruptions the budget could ever allow for these members, all of them healthy."""
+    """The most disruptions the budget could ever allow for these members, all of them healthy.
+
+    A threshold that cannot be read allows nothing, whichever of the two it is.
+    """
     expected = max(budget.expected, len(members))
     scalable = all(pod.controller_kind in SCALABLE for pod in members)
     if budget.max_unavailable is not None:
-        return min(expected, _share(budget.max_unavailable, expected)) if scalable else 0
+        most = _share(budget.max_unavailable, expected)
+        return min(expected, most) if scalable and most is not None else 0
     if budget.min_available is None:
         return expected
-    if isinstance(budget.min_available, str) and not scalable:
+    least = _share(budget.min_available, expected)
+    if least is None or (isinstance(budget.min_available, str) and not scalable):
         return 0
-    return max(0, expected - _share(budget.min_available, expected))
+    return max(0, expected - least)
 
 
 @dataclass(frozen=True, slots=True)
