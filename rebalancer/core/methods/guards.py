@@ -27,7 +27,10 @@ def _braked(state: State, pool: PoolName) -> Because | None:
 def _capped(state: State, pool: PoolName, now: datetime) -> Because | None:
     if state.room_in_caps(pool, now) > 0:
         return None
-    return Because(Reason.CAP, {"cap": state.policy.pace.nodes_per_pool, "what": f"nodes of {pool}"})
+    pace = state.policy.pace
+    if sum(count for _, name, count in state.touched if name == pool) >= pace.nodes_per_pool:
+        return Because(Reason.CAP, {"cap": pace.nodes_per_pool, "what": f"nodes of {pool}"})
+    return Because(Reason.CAP, {"cap": pace.nodes_per_cluster, "what": "nodes of the cluster"})
 
 
 def stops_lend(state: State, look: Look, now: datetime) -> Because | None:

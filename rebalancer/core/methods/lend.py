@@ -7,6 +7,7 @@ needs several nodes gets all of its loans or none. Why a node is not lent is kep
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -78,8 +79,9 @@ def terms_of(state: State, look: Look, now: datetime) -> Terms | Because:
     if above <= 0:
         return Because(Reason.FLOOR, {"pool": look.pool, "floor_nodes": floor})
     loans = sum(len(found) for found in state.away.values())
-    most = min(state.policy.pace.max_loans, state.inventory.control.max_loans or state.policy.pace.max_loans)
-    if state.inventory.control.max_loans == 0 or loans >= most:
+    limit = state.inventory.control.max_loans
+    most = state.policy.pace.max_loans if limit is None else min(limit, state.policy.pace.max_loans)
+    if loans >= most:
         return Because(Reason.CAP, {"cap": most, "what": "open loans"})
     return Terms(due, min(above, state.room_in_caps(look.pool, now), most - loans), look.lendable)
 
@@ -138,9 +140,8 @@ def _occupied(state: State, node: Node) -> Because | None:
         return Because(Reason.NOMINATED, {"node": node.name})
     if state.inventory.held(node) > 0:
         return Because(Reason.HELD, {"held_gpus": state.inventory.held(node)})
-    if any(pod.gpus is None for pod in state.inventory.guests(node.name)):
-        return Because(Reason.GPU_COUNT_UNKNOWN, {"pod": node.name})
-    return None
+    unread = sorted(f"{pod.namespace}/{pod.name}" for pod in state.inventory.guests(node.name) if pod.gpus is None)
+    return Because(Reason.GPU_COUNT_UNKNOWN, {"pod": unread[0]}) if unread else None
 
 
 def _telemetry_refuses(state: State, node: Node, now: datetime) -> Because | None:
@@ -230,13 +231,15 @@ def _rooms_for(
     if not rooms:
         return last
     nodes, gpus = left
-    allowed = rooms[: max(0, min(nodes, int(gpus // max(1, rooms[0].node.gpus))))]
+    sums = itertools.accumulate(room.node.gpus for room in rooms)
+    allowed = [room for room, total in zip(rooms, sums, strict=True) if total <= gpus][: max(0, nodes)]
     if place(who.pods, [*lent, *allowed]) is None:
         needed = math.ceil(who.gpus / max(1, rooms[0].node.gpus))
         if len(allowed) < len(rooms):
             return Because(Reason.HEADROOM, {"pool": look.pool, "headroom_gpus": round(look.demand.headroom, 2)})
         return Because(Reason.TOO_LARGE, {"gang": who.gang, "needed_nodes": needed, "spare_nodes": len(allowed)})
-    return [room for room in allowed if room.free < room.node.gpus]
+    used = [room for room in allowed if room.free < room.node.gpus]
+    return used or Because(Reason.NOT_NEEDED)
 
 
 def lent_taints(node: Node, policy: PoolPolicy, borrower: OwnerClass) -> tuple[Taint, ...]:
