@@ -46,9 +46,7 @@ def waiting_gangs(state: State, classes: Iterable[OwnerClass]) -> list[Borrower]
 
 def _whole(state: State, gang: GangId) -> Borrower | None:
     pods = [pod for pod in state.inventory.gang_pods(gang) if not pod.terminal]
-    spec = state.inventory.specs.get(gang)
-    wanted = max(pods[0].gang_min, spec.min_member if spec else 0, 1) if pods else 1
-    if len(pods) < wanted or not all(pod.pending for pod in pods):
+    if not pods or len(pods) < state.least_members(gang, pods) or not all(pod.pending for pod in pods):
         return None
     return Borrower(gang, tuple(pods))
 

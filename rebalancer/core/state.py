@@ -6,6 +6,7 @@ Nothing here decides; the small questions answered here are the ones that severa
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -184,6 +185,11 @@ class State:
         """Pods that open plans are about to evict, or have evicted and not yet seen gone."""
         steps = [step for open_plan in self.plans.values() for step in open_plan.pending_steps()]
         return {member.uid for step in steps if isinstance(step, EvictGang) for member in step.members}
+
+    def least_members(self, gang: GangId, pods: Sequence[Pod]) -> int:
+        """How many members a gang needs to live: what its pods or its gang object say, whichever is more."""
+        spec = self.inventory.specs.get(gang)
+        return max(1, spec.min_member if spec is not None else 1, *(pod.gang_min for pod in pods))
 
     def in_flight(self) -> dict[str, int]:
         """Members of open eviction steps per budget (namespace/name), those already deleting left out."""

@@ -107,9 +107,9 @@ def casualty(state: State, gang: GangId, node_name: str, now: datetime) -> Casua
     pods = [pod for pod in state.inventory.gang_pods(gang) if not pod.terminal]
     live = [pod for pod in pods if pod.deleting_at is None and pod.node]
     here = [pod for pod in live if pod.node == node_name]
-    keep = max(pods[0].gang_min, 1) if pods else 1
+    keep = state.least_members(gang, pods)
     shrink = 0 < len(here) < len(live) and len(live) - len(here) >= keep
-    members = tuple(here if shrink and pods[0].gang_min < pods[0].gang_size else live)
+    members = tuple(here if shrink and keep < pods[0].gang_size else live)
     return Casualty(
         gang, members, len(members) == len(live), lost_work(members, now), _patience(state, gang, live, now)
     )

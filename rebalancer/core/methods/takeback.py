@@ -45,8 +45,9 @@ def _joined(state: State, one: Casualty, other: Casualty, now: datetime) -> Casu
     if one.whole or other.whole:
         return one if one.whole else other
     members = tuple({pod.uid: pod for pod in (*one.members, *other.members)}.values())
-    live = [pod for pod in state.inventory.gang_pods(one.gang) if pod.node and pod.deleting_at is None]
-    if len(live) - len(members) < members[0].gang_min:
+    bound = [pod for pod in state.inventory.gang_pods(one.gang) if pod.node and not pod.terminal]
+    live = [pod for pod in bound if pod.deleting_at is None]
+    if len(live) - len(members) < state.least_members(one.gang, live):
         return Casualty(one.gang, tuple(live), whole=True, lost_gpu_seconds=lost_work(live, now), patience=one.patience)
     lost = lost_work(members, now)
     return Casualty(one.gang, members, whole=False, lost_gpu_seconds=lost, patience=one.patience)
