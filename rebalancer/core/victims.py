@@ -122,7 +122,8 @@ def homecoming(state: State, loan: Loan, now: datetime) -> Homecoming | Because:
         return Because(Reason.NODE_GONE, {"node": loan.node_name})
     found: list[Casualty] = []
     leaving = state.leaving()
-    for gang in dict.fromkeys(pod.gang for pod in state.lent_pods(node) if pod.uid not in leaving):
+    staying = [pod for pod in state.lent_pods(node) if pod.uid not in leaving and pod.deleting_at is None]
+    for gang in dict.fromkeys(pod.gang for pod in staying):
         if gang in state.busy_gangs:
             return Because(Reason.IN_TRANSIT, {"node": gang})
         victim = casualty(state, gang, node.name, now)
