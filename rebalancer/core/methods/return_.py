@@ -113,7 +113,7 @@ def _comings(state: State, loans: Sequence[Loan], now: datetime) -> tuple[list[H
 def _without_squatters(state: State, loan: Loan, now: datetime) -> Homecoming:
     node = state.inventory.nodes[loan.node]
     gangs: list[Casualty] = []
-    for gang in dict.fromkeys(pod.gang for pod in state.lent_pods(node)):
+    for gang in dict.fromkeys(pod.gang for pod in state.lent_pods(node) if pod.gang not in state.busy_gangs):
         members = [pod for pod in state.inventory.gang_pods(gang) if pod.node and not pod.terminal]
         live = tuple(pod for pod in members if pod.deleting_at is None)
         if live and all(immovable(state, pod) is None for pod in live):
