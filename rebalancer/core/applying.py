@@ -205,7 +205,8 @@ def _recall(state: State, stimulus: RecallRequested, now: datetime) -> Effect:
     del now
     because = Because(Reason.OPERATOR_RECALL, {"by": stimulus.by, "target": stimulus.target or "all"})
     for loan in state.open_loans():
-        if stimulus.scope == "all" or stimulus.target in (loan.lender, loan.node_name, loan.node):
+        names = {"all": (stimulus.target,), "pool": (loan.lender,), "node": (loan.node_name, loan.node)}
+        if stimulus.target in names[stimulus.scope]:
             state.recalls[loan.node] = because
     return None, []
 
