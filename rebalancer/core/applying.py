@@ -67,12 +67,14 @@ def _observed(state: State, stimulus: FactObserved, homes: Homes) -> Effect:
     fact = stimulus.fact
     state.seen(kind_of(fact), fact.uid)
     before = state.inventory.pods.get(fact.uid) if isinstance(fact, Pod) else None
+    namesake = state.inventory.node_named(fact.name) if isinstance(fact, Node) else None
     if not state.inventory.observe(fact, stimulus.at):
         return (), []
     if isinstance(fact, Pod):
         return _pools_of(state, fact, before, homes), []
     if isinstance(fact, Node):
-        records = ledger.node_seen(state, fact, stimulus.at)
+        replaced = namesake if namesake is not None and namesake.uid != fact.uid else None
+        records = _gone(state, replaced, stimulus.at)[1] + ledger.node_seen(state, fact, stimulus.at)
         _count(state, fact)
         watch = state.watches.get(fact.pool)
         if watch is not None:

@@ -167,7 +167,7 @@ class Inventory:
         old = self.nodes.get(node.uid)
         namesake = self.by_name.get(node.name)
         if namesake is not None and namesake != node.uid:
-            self._drop_node(namesake)
+            self.delete("node", namesake)
         if old is None or old.labels != node.labels or old.pool != node.pool:
             self.labels_version += 1
         if old is not None and old.pool != node.pool:
