@@ -269,7 +269,8 @@ def _remember(state: State, memory: PoolMemory) -> None:
 
 def _reopen_plans(state: State, stimulus: Restored, now: datetime) -> None:
     cancelled = {plan.cancels for plan in stimulus.plans if plan.method is Method.CANCEL}
-    for plan in stimulus.plans:
+    for plan in sorted(stimulus.plans, key=lambda plan: plan.made_at):
+        state.touch(plan)
         if plan.mode is Mode.ACT and plan.method is not Method.CANCEL and now <= plan.valid_until:
             ledger.adopt(state, plan, now)
             state.plans[plan.id].called_off = plan.id in cancelled

@@ -142,9 +142,7 @@ class Engine:
             pressing=draft.pressing,
             term=state.term,
         )
-        if draft.method in (Method.LEND, Method.RECLAIM) and plan.mode is Mode.ACT:
-            nodes = sum(step.kind in ("lend", "close") for step in draft.steps)
-            state.touched.append((now, draft.pool, nodes))
+        state.touch(plan)
         records = ledger.adopt(state, plan, now)
         if draft.cancels:
             ledger.called_off(state, draft.cancels)

@@ -205,6 +205,12 @@ class State:
                         counts[key] = counts.get(key, 0) + 1
         return counts
 
+    def touch(self, plan: Plan) -> None:
+        """Let a plan count against the caps: nodes that it lends, or closes because of load or waiting pods."""
+        if plan.method in (Method.LEND, Method.RECLAIM) and plan.mode is Mode.ACT:
+            nodes = sum(step.kind in ("lend", "close") for step in plan.steps)
+            self.touched.append((plan.made_at, plan.pool, nodes))
+
     def room_in_caps(self, pool: PoolName, now: datetime) -> int:
         """Nodes that may still be touched by lending or load-driven reclaim in the rolling span."""
         pace = self.policy.pace
