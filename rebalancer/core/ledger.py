@@ -243,12 +243,22 @@ def node_seen(state: State, node: Node, at: datetime) -> list[Instruction]:
     state.unmarked.pop(node.uid, None)
     known = state.loans.get(node.loan.loan)
     if known is None:
-        return [keep(state, _from_mark(node))]
+        return [*_give_way(state, node, at), keep(state, _from_mark(node))]
     if known.open and known.phase is not LoanPhase.OPENING:
         return []
     if known.closed_at is not None and at <= known.closed_at:
         return []
-    return move(state, known, LoanEvent.MARK_FOUND, at)
+    return [*_give_way(state, node, at), *move(state, known, LoanEvent.MARK_FOUND, at)]
+
+
+def _give_way(state: State, node: Node, at: datetime) -> list[Instruction]:
+    """End the loan that the ledger has on a node whose mark names another: the cluster wins."""
+    loan = state.loans.get(state.loan_of.get(node.uid, ""))
+    if loan is None or (node.loan is not None and loan.id == node.loan.loan):
+        return []
+    if loan.virtual:
+        return move(state, loan, LoanEvent.RESTORED, at)
+    return move(state, loan, LoanEvent.REFUSED, at) or move(state, loan, LoanEvent.MARK_MISSING, at)
 
 
 def _from_mark(node: Node) -> Loan:
