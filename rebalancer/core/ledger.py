@@ -38,8 +38,8 @@ def keep(state: State, loan: Loan) -> RecordLoan:
     state.away.get(loan.lender, {}).pop(loan.id, None)
     state.unmarked.pop(loan.node, None)
     state.recalls.pop(loan.node, None)
-    if before is not None and before.open and loan.closed_at is not None:
-        state.home_since[loan.node] = loan.closed_at
+    if loan.closed_at is not None and (before is None or before.open):
+        state.home_since[loan.node] = max(loan.closed_at, state.home_since.get(loan.node, loan.closed_at))
     return RecordLoan(loan)
 
 
@@ -278,9 +278,10 @@ def _from_mark(node: Node) -> Loan:
 def node_gone(state: State, uid: str, at: datetime) -> list[Instruction]:
     """A node was deleted: its loan ends as node-gone, and its history with it."""
     state.verdicts.pop(uid, None)
-    state.home_since.pop(uid, None)
     loan = state.loans.get(state.loan_of.get(uid, ""))
-    return move(state, loan, LoanEvent.NODE_DELETED, at) if loan is not None else []
+    records = move(state, loan, LoanEvent.NODE_DELETED, at) if loan is not None else []
+    state.home_since.pop(uid, None)
+    return records
 
 
 def settle_unmarked(state: State, now: datetime) -> list[Instruction]:
