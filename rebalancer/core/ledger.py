@@ -211,7 +211,7 @@ def _evicted(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[In
     if told.result is not Result.DONE or not isinstance(step, EvictGang):
         return []
     known = state.workloads.get(step.workload) or WorkloadRecord(step.workload, step.namespace)
-    if told.at in known.evictions and known.last_plan == told.plan:
+    if told.at in known.evictions:  # the record may be newer than this outcome: after a restart both come again
         return []
     space = state.namespace_evictions.setdefault(step.namespace, deque(maxlen=10_000))
     space.append(told.at)
