@@ -125,7 +125,8 @@ def mismatch(who: Borrower, node: Node, taints: Sequence[Taint]) -> Because | No
 
 
 def _keyed(pod: Pod, keys: tuple[str, ...]) -> bool:
-    return bool(pod.node_terms) and all(any(item.key in keys for item in term) for term in pod.node_terms)
+    named = [any(item.key in keys and item.operator == "In" for item in term) for term in pod.node_terms]
+    return bool(named) and all(named)
 
 
 def _declares(pod: Pod, node: Node) -> bool:
