@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from datetime import date, time, timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from rebalancer.core.units import Mode, OwnerClass
 from tests.cli.conftest import Run
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "policy.example.yaml"
+SLIPS = ["", "\n", ": ", "- ", "{", "[", "&a *a", "!!binary x", "\t", "'", "\x00", "ø", "~", "<<: *b", "? "]
 KINDS: list[type[Any]] = [PoolPolicy, *SECTIONS.values()]
 POOL = "pools: {a: {model: A100, owner: inference}}\n"
 LENDS = "pools:\n  a:\n    model: A100\n    owner: inference\n    lends_to: training\n    windows:\n"
@@ -302,21 +304,11 @@ def test_explain_can_show_only_what_differs(run: Run) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    at=some.integers(0, 4000),
-    cut=some.integers(0, 12),
-    put=some.sampled_from(
-        ["", "\n", ": ", "- ", "{", "[", "&a *a", "!!binary x", "\t", "'", "\x00", "ø", "~", "<<: *b", "? "]
-    ),
-)
+@given(at=some.integers(0, 4000), cut=some.integers(0, 12), put=some.sampled_from(SLIPS))
 def test_whatever_is_typed_gives_a_policy_or_what_is_wrong(at: int, cut: int, put: str) -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
-    try:
-        policy = parse_policy(text[:at] + put + text[at + cut :])
-    except PolicyRefused as refused:
-        assert all(flaw.line >= 1 and flaw.column >= 1 and flaw.message for flaw in refused.flaws)
-    else:
-        assert problems(policy) == ()
+    told = flaws(text[:at] + put + text[at + cut :])
+    assert all(re.match(r"[1-9]\d*:[1-9]\d*: .", line) for line in told)
 
 
 @pytest.mark.parametrize(
