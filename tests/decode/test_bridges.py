@@ -390,8 +390,8 @@ def test_endless_nesting_is_refused() -> None:
 WORDS = st.sampled_from([
     "name", "fields", "tags", "gauge", "value", "timestamp", "metrics", "labels", "namespace", "kind", "counter",
     "type", "object", "metadata", "data", "data_base64", "resourceMetrics", "scopeMetrics", "dataPoints",
-    "attributes", "key", "stringValue", "kvlistValue", "values", "resourceLogs", "scopeLogs", "logRecords", "body", "asInt", "flags",
-    "items", "uid", "spec", "status", "arrayValue", "intValue",
+    "attributes", "key", "stringValue", "kvlistValue", "values", "resourceLogs", "scopeLogs", "logRecords",
+    "body", "asInt", "flags", "items", "uid", "spec", "status", "arrayValue", "intValue",
 ])  # fmt: skip
 LEAVES = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False) | (
     st.text(max_size=8) | st.sampled_from(["ADDED", "Pod", "PodList", "dev.knative.apiserver.resource.add", "PullEnd"])

@@ -13,6 +13,7 @@ from rebalancer.adapters.decode.dcgm_nodes import (
     PodEntry,
     directory,
     node_entry,
+    pod_entry,
     resolve_node,
     without_port,
 )
@@ -257,6 +258,12 @@ def test_lessons_about_nodes_that_are_gone_are_forgotten() -> None:
 )
 def test_ports_come_off(address: str, host: str) -> None:
     assert without_port(address) == host
+
+
+def test_a_pod_object_brings_its_node_and_address() -> None:
+    raw = {"metadata": {"name": "e", "namespace": "ops"}, "spec": {"nodeName": "n"}, "status": {"podIP": "10.2.0.1"}}
+    assert pod_entry(raw, 0) == PodEntry("ops", "e", "n", 0, ("10.2.0.1",))
+    assert pod_entry({"spec": 3}, None) == PodEntry("", "", "", None)
 
 
 def test_a_node_object_brings_its_addresses() -> None:

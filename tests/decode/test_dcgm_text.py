@@ -188,6 +188,13 @@ def test_no_bytes_raise_anything_but_a_failed_source(body: bytes) -> None:
     assert page.rows
 
 
+def test_labels_that_repeat_are_read_once_and_an_exemplars_braces_are_no_labels() -> None:
+    exemplar = b'DCGM_FI_DEV_GPU_UTIL{UUID="G"} 7 # {UUID="G"} 1.0 17\n'
+    page = decode_page(line("1") + line("2") + exemplar * 2 + line("9", 'UUID="G"} 7 # {UUID="G"'))
+    assert [row.value for row in page.rows] == [1.0, 2.0, 7.0, 7.0, 7.0]
+    assert [row.labels.get("UUID") for row in page.rows] == ["GPU-a", "GPU-a", "G", "G", "G"]
+
+
 HOSTILE = st.text(alphabet='{}",=\\ \nab0#', max_size=60)
 
 

@@ -288,6 +288,7 @@ def test_the_class_is_taken_from_the_strongest_sign(labels: dict[str, str], spec
         ("17", "17"),
         ("", ""),
         ("-", "-"),
+        ("a" + "-1" * 50_000, "a"),
     ],
 )
 def test_generated_endings_come_off(name: str, stable: str) -> None:

@@ -124,6 +124,15 @@ def _named(name: str, known: Directory) -> NodeEntry | None:
     return found
 
 
+def pod_entry(raw: Mapping[str, Any], gpus: int | None) -> PodEntry:
+    """An entry from a Kubernetes Pod object; what it lacks is ""."""
+    parts = {name: raw.get(name) for name in ("metadata", "spec", "status")}
+    meta, spec, status = (part if isinstance(part, Mapping) else {} for part in parts.values())
+    named = [meta.get("namespace"), meta.get("name"), spec.get("nodeName"), status.get("podIP")]
+    namespace, name, node, address = (value if isinstance(value, str) else "" for value in named)
+    return PodEntry(namespace, name, node, gpus, (address,) if address else ())
+
+
 def without_port(address: str) -> str:
     """``10.0.0.1:9400`` and ``[fd00::1]:9400`` without the port."""
     if address.startswith("["):

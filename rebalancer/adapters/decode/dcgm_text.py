@@ -18,6 +18,8 @@ from rebalancer.adapters.decode.moments import epoch
 
 STAGE = "dcgm-text"
 LINE_LIMIT = 64 * 1024
+SEEN_LIMIT = 4096
+"""Label texts remembered within one page."""
 UNREADABLE = "labels or value unreadable"
 REJECTED_LIMIT = 100
 """Rejected lines that are listed; all are counted."""
@@ -54,8 +56,9 @@ def decode_page(body: bytes, status: int = 200) -> DcgmPage:
     rows: list[Row] = []
     rejected: list[Rejected] = []
     others = 0
+    seen: dict[str, Mapping[str, str]] = {}
     for number, text in _lines(body):
-        row = _row(number, text)
+        row = _row(number, text, seen)
         if isinstance(row, Rejected):
             rejected.append(row)
         elif is_dcgm(row.name):
@@ -90,7 +93,7 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", '"': '"', "\\": "\\"}
 
 
-def _row(number: int, line: bytes) -> Row | Rejected:
+def _row(number: int, line: bytes, seen: dict[str, Mapping[str, str]]) -> Row | Rejected:
     if len(line) > LINE_LIMIT:
         return Rejected(number, f"longer than {LINE_LIMIT} bytes")
     try:
@@ -103,7 +106,29 @@ def _row(number: int, line: bytes) -> Row | Rejected:
     head = _HEAD.match(text)
     if head is None:
         return Rejected(number, "no metric name")
-    return _strict(number, text, head) or _lenient(number, text, head)
+    known = _repeated(number, text, head, seen)
+    if known is not None:
+        return known
+    row = _strict(number, text, head)
+    # without an exemplar the last brace is the one that closes the labels
+    if row is not None and row.labels and "#" not in text and len(seen) < SEEN_LIMIT:
+        seen[_label_text(text, head)[0]] = row.labels
+    return row or _lenient(number, text, head)
+
+
+def _label_text(text: str, head: re.Match[str]) -> tuple[str, str]:
+    labels, _, tail = text[head.end() :].rpartition("}")
+    return labels, tail
+
+
+def _repeated(number: int, text: str, head: re.Match[str], seen: Mapping[str, Mapping[str, str]]) -> Row | None:
+    """A GPU's labels are the same text for every metric: what was read once is not read again."""
+    spelled, rest = _label_text(text, head)
+    labels = seen.get(spelled)
+    tail = _AFTER.fullmatch(rest) if labels is not None else None
+    return (
+        _made(number, head["name"], labels, tail) if tail is not None and labels is not None and head["name"] else None
+    )
 
 
 def _strict(number: int, text: str, head: re.Match[str]) -> Row | None:
@@ -143,7 +168,7 @@ def _closed(number: int, text: str, name: str, labels: dict[str, str], place: in
     return _made(number, name, labels, tail) if tail is not None and name else None
 
 
-def _made(number: int, name: str, labels: dict[str, str], tail: re.Match[str]) -> Row:
+def _made(number: int, name: str, labels: Mapping[str, str], tail: re.Match[str]) -> Row:
     stamp: datetime | None = epoch(tail["at"]) if tail["at"] else None
     return Row(name, labels, float(tail["value"]), stamp, number)
 

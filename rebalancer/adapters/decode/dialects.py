@@ -77,7 +77,9 @@ KNOWN_MODELS = frozenset({
 _BOOLEANS = frozenset({"true", "false", "yes", "no", "on", "off"})
 """Narrower than what an annotation may say: a tier named 1 is a name."""
 _SPLIT = re.compile(r"[^A-Z0-9]+", re.ASCII)
-_MIG = re.compile(r"[-_ ]MIG[-_ ]\d+G\.\d+GB.*", re.ASCII)
+_MIG = re.compile(r"[-_ ]MIG[-_ ]\d.*", re.ASCII)
+_VIRTUAL = re.compile(r"(?<=[A-Z0-9])[-_ ]\d{1,3}[QCAB]$", re.ASCII)
+"""The profile of a virtual GPU, as in A40-48Q (NVIDIA vGPU documentation): a slice, whatever its size."""
 _SHARED = re.compile(r"[-_ ]SHARED$", re.ASCII)
 _CARD = re.compile(r"(?:GTX|RTX)(?:PRO)?\d{3,4}(?:TI|SUPER|ADA|BLACKWELL)*", re.ASCII)
 _CARD_NOISE = frozenset(
@@ -122,7 +124,7 @@ def canonical_model(spelled: str, models: frozenset[str] = KNOWN_MODELS) -> Mode
     Exactly one known model must be named; vendors, families and part numbers are unknown.
     """
     upper = spelled.strip().upper()
-    whole = _SHARED.sub("", _MIG.sub("", upper))
+    whole = _VIRTUAL.sub("", _SHARED.sub("", _MIG.sub("", upper)))
     divided = whole != upper
     words = [word for word in _SPLIT.split(whole) if word]
     named = {word for word in words if word in models}

@@ -77,6 +77,8 @@ def queue_of(raw: Mapping[str, Any]) -> str:
     return first({**annotations_of(raw), **labels_of(raw)}, QUEUE_KEYS)
 
 
+NAME_LIMIT = 253
+"""Characters of a name in Kubernetes; what is longer came from no API server."""
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: k8s.io/apimachinery/pkg/util/rand."""
 _HASH = re.compile(rf"-[{_SAFE}]{{5,10}}", re.ASCII)
@@ -96,7 +98,7 @@ def _without_hash(name: str) -> str:
 
 def stem(name: str) -> str:
     """A name without generated endings; at least its first part remains."""
-    current = name
+    current = name[:NAME_LIMIT]
     while True:
         cut = _last_generated(current)
         if cut == 0:

@@ -60,6 +60,8 @@ def count(value: object) -> int:
     Raises:
         DecodeError: as :func:`quantity`, or a negative amount.
     """
+    if isinstance(value, str) and len(value) < 19 and value.isascii() and value.isdigit():
+        return int(value)
     number = quantity(value)
     if number < 0:
         raise DecodeError(STAGE, "a negative number of devices")

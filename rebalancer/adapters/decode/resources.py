@@ -22,7 +22,7 @@ FRACTIONS = frozenset({
 """Parts of GPUs as sharing schedulers sell them: what such a pod holds cannot be counted in GPUs."""
 FRACTION_MARKS = ("gpu-fraction", "gpu-memory", "runai/gpu-fraction")
 """Pod annotations that ask for a part of a GPU instead of naming a resource (KAI)."""
-_DIVIDED = re.compile(r"nvidia\.com/(?:gpu\.shared|mig-[0-9]+g\.[0-9]+gb(?:\.[A-Za-z0-9._-]+)?)", re.ASCII)
+_DIVIDED = re.compile(r"nvidia\.com/(?:gpu\.shared|mig-[0-9][A-Za-z0-9._+-]*)", re.ASCII)
 
 
 def is_gpu(name: str) -> bool:
