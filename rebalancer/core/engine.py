@@ -29,7 +29,7 @@ from rebalancer.core.policy import Policy
 from rebalancer.core.state import Draft, State
 from rebalancer.core.stimuli import Stimulus, TimePassed
 from rebalancer.core.story import Entry, keys_of, told
-from rebalancer.core.units import Mode, PoolName
+from rebalancer.core.units import PoolName
 
 MethodOf = Callable[[State, Look, datetime], Iterator[Draft]]
 METHODS: tuple[MethodOf, ...] = (reclaim.propose, return_.propose, lend.propose)
