@@ -37,6 +37,9 @@ JsonOut = Annotated[
 ]
 AsMode = Annotated[Mode, typer.Option("--mode", help="shadow publishes the same decisions and touches nothing.")]
 Workers = Annotated[int, typer.Option("--workers", min=1, max=8, help="Workers of telemetry and decide.")]
+Brokers = Annotated[
+    str, typer.Option("--kafka", metavar="HOST:PORT,...", help="These brokers instead of the embedded one.")
+]
 Days = Annotated[float | None, typer.Option("--days", min=0.01, max=28, help="Length; by default the scenario's.")]
 
 
@@ -52,6 +55,7 @@ def demo(
         str, typer.Option("--scenario", metavar="NAME|FILE", help="Instead of the shipped night.")
     ] = "",
     workers: Workers = 1,
+    kafka: Brokers = "",
     demand: Annotated[
         Path | None, typer.Option("--demand", metavar="FILE", help="Inference load: t_s, requests/s.")
     ] = None,
@@ -92,7 +96,7 @@ def demo(
     )
     for path in (demand, jobs):
         readable(path)
-    asked = DemoOptions(scenario, out, seed, days, mode, workers, demand, jobs, traces)
+    asked = DemoOptions(scenario, out, seed, days, mode, workers, demand, jobs, traces, kafka)
     live(asked, headless=headless or json == Path("-"), json=json)
 
 
@@ -106,9 +110,10 @@ def simulate(
     json: JsonOut = None,
     mode: AsMode = Mode.ACT,
     workers: Workers = 1,
+    kafka: Brokers = "",
 ) -> None:
     """Live through a scenario of your own, and judge it like the demo."""
-    asked = DemoOptions(scenario, out, seed, days, mode, workers)
+    asked = DemoOptions(scenario, out, seed, days, mode, workers, kafka=kafka)
     live(asked, headless=headless or json == Path("-"), json=json)
 
 

@@ -119,6 +119,8 @@ class DemoOptions:
     demand: Path | None = None
     jobs: Path | None = None
     traces: TraceOptions = field(default_factory=TraceOptions)
+    kafka: str = ""
+    """Brokers to use instead of the embedded one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,12 +104,13 @@ def test_options_reach_the_day(run: Run, day: Day, tmp_path: Path) -> None:
         path.write_text("t_s\n", encoding="utf-8")
     told = run(
         "demo", "--headless", "--seed", 7, "--days", 2, "--mode", "shadow", "--workers", 2, "--out", tmp_path / "tap",
-        "--demand", demand, "--jobs", jobs, "--load-pools", "infer-a100, infer-l20", "--job-grace", "1m",
+        "--demand", demand, "--jobs", jobs, "--load-pools", "infer-a100, infer-l20", "--job-grace", "1m", "--kafka", "here:9092",
     )  # fmt: skip
     assert told.exit_code == 0
     (asked,) = day.asked
     assert (asked.seed, asked.days, asked.mode, asked.workers) == (7, 2, Mode.SHADOW, 2)
     assert (asked.out, asked.demand, asked.jobs) == (tmp_path / "tap", demand, jobs)
+    assert asked.kafka == "here:9092"
     assert asked.traces.load_pools == ("infer-a100", "infer-l20")
     assert asked.traces.grace == timedelta(minutes=1)
 
