@@ -126,7 +126,11 @@ def replay(
     """Fold a journal again: the plans must equal those recorded, bit for bit (exit 3 if they do not)."""
     if (file is None) == (from_ is None):
         raise typer.BadParameter("say either FILE or --from DIR")
-    told = doors.replay(file or from_ or Path())
+    path = file or from_ or Path()
+    try:
+        told = doors.replay(path)
+    except ValueError as error:  # a line that is no record, or no stimulus of this version
+        raise Refused(f"{path} cannot be folded: {error}") from None
     if json:
         put_json(told)
     else:

@@ -104,7 +104,8 @@ def test_options_reach_the_day(run: Run, day: Day, tmp_path: Path) -> None:
         path.write_text("t_s\n", encoding="utf-8")
     told = run(
         "demo", "--headless", "--seed", 7, "--days", 2, "--mode", "shadow", "--workers", 2, "--out", tmp_path / "tap",
-        "--demand", demand, "--jobs", jobs, "--load-pools", "infer-a100, infer-l20", "--job-grace", "1m", "--kafka", "here:9092",
+        "--demand", demand, "--jobs", jobs, "--load-pools", "infer-a100, infer-l20", "--job-grace", "1m",
+        "--kafka", "here:9092",
     )  # fmt: skip
     assert told.exit_code == 0
     (asked,) = day.asked
@@ -176,3 +177,14 @@ def test_a_day_without_a_result_is_a_failure(run: Run, monkeypatch: pytest.Monke
     told = run("demo", "--headless")
     assert (told.exit_code, told.stdout) == (1, "")
     assert "the day ended without a result" in told.stderr
+
+
+def test_a_journal_that_cannot_be_read_is_a_failure_that_says_why(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(_: Path) -> Replayed:
+        raise ValueError("line 3: not JSON")
+
+    monkeypatch.setattr(doors, "replay", refuse)
+    told = run("replay", "--from", tmp_path)
+    assert (told.exit_code, told.stdout, told.stderr) == (1, "", f"{tmp_path} cannot be folded: line 3: not JSON\n")
