@@ -115,7 +115,9 @@ def test_a_pod_holds_what_the_scheduler_reserves(spec: dict[str, Any], gpus: int
 
 @pytest.mark.parametrize(
     ("name", "gpu"),
-    [(WHOLE, True), ("nvidia.com/mig-3g.40gb", True), ("nvidia.com/gpu.shared", True), ("nvidia.com/mig-1g.10gb.shared", True), ("nvidia.com/mig.config", False), ("nvidia.com/gpumem", False),
+    [(WHOLE, True), ("nvidia.com/mig-3g.40gb", True), ("nvidia.com/gpu.shared", True),
+     ("nvidia.com/mig-1g.10gb.shared", True), ("nvidia.com/mig.config", False),
+     ("nvidia.com/gpumem", False),
      ("nvidia.com/gpu.memory", False), ("requests.nvidia.com/gpu", False), ("cpu", False)],
 )  # fmt: skip
 def test_only_gpu_resources_are_gpus(name: str, gpu: bool) -> None:
