@@ -40,7 +40,7 @@ class Telemetry:
         self._store, self._agenda = store, agenda
         self._inference, self._training = inference, training
         self._rng = Random(f"{seed}/telemetry")
-        self._energy: dict[str, list[float]] = {}
+        self._energy: dict[str, list[int]] = {}
         self._uuids: dict[str, list[str]] = {}
         self._last: dict[str, NodeSample] = {}
         self.frozen: set[str] = set()
@@ -65,8 +65,10 @@ class Telemetry:
         return sample
 
     def _devices(self, node: Node, dt: float) -> tuple[DeviceReading, ...]:
-        energy = self._energy.setdefault(node.uid, [1e9 + 1e7 * i for i in range(node.gpus)])
-        uuids = self._uuids.setdefault(node.uid, [self._uuid(node, i) for i in range(node.gpus)])
+        if node.uid not in self._energy:
+            self._energy[node.uid] = [1_000_000_000 + 10_000_000 * i for i in range(node.gpus)]
+            self._uuids[node.uid] = [self._uuid(node, i) for i in range(node.gpus)]
+        energy, uuids = self._energy[node.uid], self._uuids[node.uid]
         slots = self._slots(node)
         draw = self._rng.random
         readings = []
@@ -75,11 +77,11 @@ class Telemetry:
             jitter = draw()
             load = min(1.0, level * (0.96 + 0.08 * jitter)) if level else 0.0
             watts = _IDLE_WATTS + jitter + (_FULL_WATTS - _IDLE_WATTS) * load
-            energy[i] += watts * dt * 1000.0
+            energy[i] += int(watts * dt * 1000.0)
             readings.append(
                 DeviceReading(
-                    uuids[i], round(load, 4), round(100.0 * load), round(watts, 1), round(energy[i]),
-                    round(31.0 + 38.0 * load + jitter), memory, 0, "", pod,
+                    uuids[i], round(load, 4) if load else 0.0, int(100.0 * load + 0.5), round(watts, 1), energy[i],
+                    int(31.0 + 38.0 * load + 2.0 * jitter), memory, 0, "", pod,
                 )
             )  # fmt: skip
         return tuple(readings)
