@@ -142,6 +142,14 @@ def test_the_whole_gang_is_left_alone_and_the_node_opens_again_when(
     assert loan.phase == "on-loan"
 
 
+@pytest.mark.parametrize(("pressing", "reason"), [(False, "opted-out"), (True, "confirmed")], ids=["load", "due"])
+def test_a_pod_that_opted_out_goes_only_for_what_presses(pressing: bool, reason: str) -> None:
+    cluster = small()
+    cluster.pods["p1"] = replace(cluster.pods["p1"], opted_out=True)
+    driver = Driver(cluster).feed(take_back(cluster, pressing=pressing)).run()
+    assert driver.finals()[1].because.reason.value == reason
+
+
 def test_a_pod_on_the_lent_node_may_be_evicted_although_it_did_not_opt_in() -> None:
     cluster = small()
     cluster.pods["p1"] = replace(cluster.pods["p1"], reclaimable=False)
@@ -174,7 +182,7 @@ def test_a_budget_whose_status_is_behind_its_spec_is_waited_for() -> None:
     cluster = small()
     cluster.budgets["a"] = replace(budget(5), current=False)
     driver = Driver(cluster).feed(take_back(cluster)).run(until=T0 + timedelta(seconds=20))
-    assert driver.finals()[1:] == []
+    assert cluster.evicted == {}
     cluster.budgets["a"] = budget(5)
     assert driver.run().results() == DONE
 
@@ -265,6 +273,9 @@ def test_no_other_gang_of_a_budget_goes_while_one_is_split() -> None:
     by_plan = {(item.plan, item.kind): item.because.reason.value for item in driver.finals()}
     assert by_plan["plan-1", "evict"] == "confirmed"
     assert by_plan["second", "evict"] == "budget-blocked"
+    again = replace(second, id="third", steps=tuple(keep), valid_until=cluster.now + timedelta(minutes=9))
+    driver.feed(again).run()
+    assert [item.result.value for item in driver.finals() if item.plan == "third"] == ["done"] * 3
 
 
 def test_a_split_gang_that_can_never_be_finished_is_given_up_at_its_deadline_and_told() -> None:
