@@ -7,6 +7,7 @@ exact solver will stand behind :func:`choose` with the same signature.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -206,11 +207,17 @@ def _greedy(
         left.remove(best)
         chosen.append(best)
         gone |= {victim.gang for victim in best.casualties}
-    return _trimmed(chosen, enough)
+    freed = [coming for coming in left if coming.casualties and not _fresh(coming, gone)]
+    return _trimmed(state, [*chosen, *freed], enough)
+
+
+def _fresh(coming: Homecoming, gone: set[GangId]) -> list[Casualty]:
+    """Whom this node costs beyond the gangs that go as a whole anyway."""
+    return [victim for victim in coming.casualties if not (victim.whole and victim.gang in gone)]
 
 
 def _price(state: State, coming: Homecoming, gone: set[GangId]) -> tuple[int, float, float, str]:
-    fresh = [victim for victim in coming.casualties if victim.gang not in gone]
+    fresh = _fresh(coming, gone)
     patience = sum(victim.patience is not None for victim in fresh)
     fixed = state.policy.borrowing.gang_cost_gpu_seconds
     cost = sum(victim.lost_gpu_seconds + fixed for victim in fresh)
@@ -222,9 +229,18 @@ def _price(state: State, coming: Homecoming, gone: set[GangId]) -> tuple[int, fl
     )
 
 
-def _trimmed(chosen: list[Homecoming], enough: Callable[[Sequence[Homecoming]], bool]) -> list[Homecoming]:
-    """Drop nodes that the later ones made needless, dearest first."""
-    for coming in sorted(chosen, key=lambda item: (-sum(v.lost_gpu_seconds for v in item.casualties), item.node.name)):
+def _trimmed(
+    state: State, chosen: list[Homecoming], enough: Callable[[Sequence[Homecoming]], bool]
+) -> list[Homecoming]:
+    """Drop nodes that the others make needless, first those that spare the most work."""
+    nodes = Counter(victim.gang for coming in chosen for victim in coming.casualties)
+    fixed = state.policy.borrowing.gang_cost_gpu_seconds
+
+    def spared(coming: Homecoming) -> tuple[float, str]:
+        alone = [victim for victim in coming.casualties if not victim.whole or nodes[victim.gang] == 1]
+        return sum(victim.lost_gpu_seconds + fixed for victim in alone), coming.node.name
+
+    for coming in sorted(chosen, key=spared, reverse=True):
         rest = [item for item in chosen if item is not coming]
         if coming.casualties and enough(rest):
             chosen = rest
