@@ -91,6 +91,8 @@ class Settings(BaseSettings):
     """Partitions of every topic of ours."""
     placed: dict[str, int] = Field(default_factory=dict)
     """Cluster to partition; clusters that are not named go by hash."""
+    simulate: str = ""
+    """Name or path of a scenario: collect and act work on a simulated cluster in real time. For trying out only."""
     lease: LeaseSettings = Field(default_factory=LeaseSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)

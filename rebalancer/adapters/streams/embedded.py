@@ -6,6 +6,7 @@ with `PARTITIONS` partitions each), knows no TLS, no SASL and no ACL, and dies w
 be offered as a way to run in production.
 """
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -33,6 +34,11 @@ class EmbeddedBroker:
         if not self._bootstrap:
             raise RuntimeError("the embedded broker does not run")
         return self._bootstrap
+
+    def create(self, names: Iterable[str]) -> None:
+        """Make topics appear, as asking for them does."""
+        for name in names:
+            self._owner.list_topics(name, timeout=ANSWER_WITHIN)
 
     def __enter__(self) -> Self:
         self._owner = Producer({"test.mock.num.brokers": self._brokers, "log_level": 2})

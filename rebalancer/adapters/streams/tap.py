@@ -35,14 +35,14 @@ class Tap:
         self,
         kafka: KafkaSettings,
         folder: Path,
-        partitions: int = 4,
+        partitions: Collection[int] = range(4),
         names: Collection[str] = TAPPED,
         fetch_wait_ms: int | None = None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self.folder, self.records = folder, 0
         self._kafka, self._fetch_wait_ms, self._max_bytes = kafka, fetch_wait_ms, max_bytes
-        self._places = [TopicPartition(name, part) for name in sorted(names) for part in range(partitions)]
+        self._places = [TopicPartition(name, part) for name in sorted(names) for part in partitions]
         self._files: dict[str, IO[bytes]] = {}
         self._sizes: dict[str, int] = {}
         self._finishing = asyncio.Event()

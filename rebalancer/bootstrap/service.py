@@ -1,0 +1,177 @@
+"""`rebalancer run`: the roles of an installation on one event loop, until they are told to stop.
+
+A policy file that changes is adopted when it is valid and refused, loudly, when it is not. If one role ends, all end:
+the platform restarts the process, and state is rebuilt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+
+import structlog
+
+from rebalancer.adapters.metrics import Metrics
+from rebalancer.adapters.policyfile import PolicyRefused, load_policy
+from rebalancer.adapters.serving import pages, serving
+from rebalancer.adapters.streams import decide, telemetry
+from rebalancer.adapters.streams.act import Act
+from rebalancer.adapters.streams.app import AppSettings
+from rebalancer.adapters.streams.collect import Collect, Teller
+from rebalancer.adapters.streams.decide import Decide
+from rebalancer.adapters.streams.health import Health
+from rebalancer.adapters.streams.publish import NotPublished, Publisher
+from rebalancer.adapters.streams.telemetry import Telemetry
+from rebalancer.core.policy import Policy
+from rebalancer.settings import Role, Settings
+from rebalancer.simulate.files import open_scenario
+from rebalancer.simulate.realtime import RealTime
+
+log = structlog.get_logger(__name__)
+POLICY_EVERY = 10.0
+"""Seconds between looks at the policy file."""
+Work = Callable[[], Awaitable[None]]
+
+
+class NoCluster(ValueError):  # noqa: N818 - says what is missing
+    """Collect and act were asked for without anything to see and touch."""
+
+
+async def run(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises Unreachable (no broker), PolicyRefused, NoCluster, OSError (the HTTP port is taken).
+    """
+    async with AsyncExitStack() as stack:
+        service = Service(settings, stack)
+        works = await service.begin()
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        await _until(stopping, works)
+
+
+async def _until(stopping: asyncio.Event, works: list[Work]) -> None:
+    tasks = [asyncio.ensure_future(work()) for work in works]
+    stop = asyncio.create_task(stopping.wait())
+    done, _ = await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (stop, *tasks):
+        task.cancel()
+    await asyncio.gather(stop, *tasks, return_exceptions=True)
+    for task in done - {stop}:
+        task.result()
+
+
+class Service:
+    """The roles of one process, begun together."""
+
+    def __init__(self, settings: Settings, stack: AsyncExitStack) -> None:
+        self._settings, self._stack = settings, stack
+        self._metrics = Metrics(role.value for role in settings.roles)
+        self._healths: list[Health] = []
+        self._works: list[Work] = []
+        self._telemetry: Telemetry | None = None
+        self._decide: Decide | None = None
+        self._act: Act | None = None
+        self._digest = ""
+
+    async def begin(self) -> list[Work]:
+        """Start everything; what is returned runs until cancelled."""
+        settings = self._settings
+        policy = self._read_policy()
+        publisher = await self._stack.enter_async_context(
+            Publisher(settings.kafka, settings.partitions, settings.placed)
+        )
+        if Role.TELEMETRY in settings.roles:
+            await self._begin_telemetry(policy, publisher)
+        if Role.DECIDE in settings.roles:
+            await self._begin_decide(policy, publisher)
+        if settings.roles & {Role.COLLECT, Role.ACT}:
+            self._begin_at_cluster(policy, publisher)
+        self._works.append(self._watch_policy)
+        if settings.http.port:
+            app = pages(self._metrics, self._healths)
+            await self._stack.enter_async_context(serving(app, settings.http.host, settings.http.port))
+        log.info("running", roles=sorted(settings.roles), cluster=settings.cluster, kafka=settings.kafka.bootstrap)
+        return self._works
+
+    def _app(self, group: str) -> AppSettings:
+        return AppSettings(group, self._settings.kafka, data_dir=self._settings.data_dir)
+
+    async def _begin_telemetry(self, policy: Policy, publisher: Publisher) -> None:
+        policies = {self._settings.cluster: policy}
+        role = Telemetry(self._app(telemetry.GROUP), policies, publisher, self._metrics)
+        await role.start()
+        self._stack.push_async_callback(role.stop)
+        self._telemetry = role
+        self._healths.append(role.health)
+
+    async def _begin_decide(self, policy: Policy, publisher: Publisher) -> None:
+        policies = {self._settings.cluster: (policy, self._digest)}
+        role = Decide(self._app(decide.GROUP), policies, publisher, self._metrics)
+        await role.start()
+        self._stack.push_async_callback(role.stop)
+        self._decide = role
+        self._healths.append(role.health)
+
+    def _begin_at_cluster(self, policy: Policy, publisher: Publisher) -> None:
+        settings = self._settings
+        if not settings.simulate:
+            message = "roles collect and act need a cluster: this release has the simulated one only (simulate: NAME)"
+            raise NoCluster(message)
+        world = RealTime(open_scenario(settings.simulate), datetime.now(UTC))
+        if Role.COLLECT in settings.roles:
+            role = Collect(settings.kafka, world, publisher, settings.cluster, self._metrics)
+            self._healths.append(role.health)
+            self._works += [role.run, lambda: _sample(world, publisher, settings.cluster)]
+        if Role.ACT in settings.roles:
+            self._act = Act(settings.kafka, settings.cluster, policy, world, world, publisher, self._metrics)
+            self._healths.append(self._act.health)
+            self._works.append(self._act.run)
+
+    # -- policy ----------------------------------------------------------------------------------------------
+
+    def _read_policy(self) -> Policy:
+        self._digest = hashlib.sha256(self._settings.policy.read_bytes()).hexdigest()
+        return load_policy(self._settings.policy)
+
+    async def _watch_policy(self) -> None:
+        while True:
+            await asyncio.sleep(POLICY_EVERY)
+            before = self._digest
+            try:
+                policy = self._read_policy()
+            except (PolicyRefused, OSError) as error:
+                if self._digest != before:
+                    await self._refuse(str(error))
+                continue
+            if self._digest != before:
+                await self._adopt(policy)
+
+    async def _refuse(self, why: str) -> None:
+        log.error("policy refused, the old one stays", why=why)
+        if self._decide is not None:
+            await self._decide.refuse(self._settings.cluster, why)
+
+    async def _adopt(self, policy: Policy) -> None:
+        log.info("policy adopted", digest=self._digest[:12])
+        if self._decide is not None:
+            await self._decide.adopt(self._settings.cluster, policy, self._digest)
+        if self._act is not None:
+            self._act.adopt_policy(policy)
+
+
+async def _sample(world: RealTime, publisher: Publisher, cluster: str) -> None:
+    teller = Teller(publisher, cluster)
+    async for samples, demands in world.live():
+        await teller.samples(samples)
+        await teller.demands(demands)
+        try:
+            await teller.settle()
+        except NotPublished as error:
+            log.warning("samples not told", count=len(samples), error=str(error))
