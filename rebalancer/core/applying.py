@@ -13,7 +13,7 @@ from typing import Any
 
 from rebalancer.core import ledger
 from rebalancer.core.demand import Homes, PoolWatch
-from rebalancer.core.facts import Node, Pod
+from rebalancer.core.facts import Control, Node, Pod
 from rebalancer.core.headroom import Headroom
 from rebalancer.core.instructions import AskSnapshot, Instruction, PoolMemory, PublishPlan
 from rebalancer.core.inventory import kind_of
@@ -38,7 +38,7 @@ from rebalancer.core.stimuli import (
     TermBegan,
     VerdictGiven,
 )
-from rebalancer.core.units import Mode, OwnerClass, PoolName
+from rebalancer.core.units import Mode, OwnerClass, PlanId, PoolName
 
 Touched = Iterable[PoolName] | None
 Effect = tuple[Touched, list[Instruction]]
@@ -80,7 +80,8 @@ def _observed(state: State, stimulus: FactObserved, homes: Homes) -> Effect:
         if watch is not None:
             watch.headroom.capacity = state.inventory.totals(fact.pool).owned
         return (fact.pool,), records
-    return None, []
+    approved = fact.approved if isinstance(fact, Control) else ()
+    return None, [published for plan_id in approved for published in _approve(state, plan_id)]
 
 
 def _pools_of(state: State, pod: Pod, before: Pod | None, homes: Homes) -> set[PoolName]:
@@ -196,11 +197,18 @@ def _outcome(state: State, stimulus: OutcomeReported, now: datetime) -> Effect:
 
 def _approved(state: State, stimulus: Approved, now: datetime) -> Effect:
     del now
-    open_plan = state.plans.get(stimulus.plan)
+    published = _approve(state, stimulus.plan)
+    return {item.plan.pool for item in published}, [*published]
+
+
+def _approve(state: State, plan_id: PlanId) -> list[PublishPlan]:
+    """The plan is to be carried out from now, if it still waits; by the control topic or by the brakes."""
+    open_plan = state.plans.get(plan_id)
     if open_plan is None or not open_plan.plan.awaits_approval:
-        return (), []
+        return []
     open_plan.plan = open_plan.plan.approved(state.term)
-    return (open_plan.plan.pool,), [PublishPlan(open_plan.plan)]
+    ledger.occupy(state, open_plan.plan)
+    return [PublishPlan(open_plan.plan)]
 
 
 def _recall(state: State, stimulus: RecallRequested, now: datetime) -> Effect:

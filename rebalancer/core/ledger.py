@@ -54,23 +54,28 @@ def move(state: State, loan: Loan, event: LoanEvent, at: datetime) -> list[Instr
 
 
 def adopt(state: State, plan: Plan, now: datetime) -> list[Instruction]:
-    """Register a plan that is being published: who is busy with it, and the loans it opens."""
+    """Register a plan that is being published: who is busy with it, and the loans it opens.
+
+    A plan that waits for a person keeps nobody busy: pods that wait and loans that fall due need the same nodes.
+    """
     if plan.mode is Mode.SHADOW:
         return _pretend(state, plan, now)
     if plan.method is Method.CANCEL:
         return []
     state.plans[plan.id] = OpenPlan(plan)
-    records: list[Instruction] = []
+    if not plan.awaits_approval:
+        occupy(state, plan)
+    opens = [step for step in plan.steps if isinstance(step, LendNode) and step.loan not in state.loans]
+    return [keep(state, _loan(plan, step, LoanPhase.OPENING)) for step in opens]
+
+
+def occupy(state: State, plan: Plan) -> None:
+    """Nodes and gangs of the plan are busy with it from now; those that another plan has already stay that one's."""
     for step in plan.steps:
-        if isinstance(step, EvictGang):
-            state.busy_gangs[step.gang] = plan.id
-        else:
-            state.busy_nodes[step.node] = plan.id
-        if isinstance(step, LendNode):
-            state.busy_gangs[step.gang] = plan.id
-            if step.loan not in state.loans:
-                records.append(keep(state, _loan(plan, step, LoanPhase.OPENING)))
-    return records
+        if not isinstance(step, EvictGang):
+            state.busy_nodes.setdefault(step.node, plan.id)
+        if isinstance(step, EvictGang | LendNode):
+            state.busy_gangs.setdefault(step.gang, plan.id)
 
 
 def _loan(plan: Plan, step: LendNode, phase: LoanPhase) -> Loan:

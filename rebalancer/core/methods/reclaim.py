@@ -13,13 +13,14 @@ from datetime import datetime, timedelta
 
 from rebalancer.core.facts import Pod
 from rebalancer.core.fit import settle
+from rebalancer.core.inventory import usable
 from rebalancer.core.loans import Loan, LoanPhase
 from rebalancer.core.look import Look, empty_room
 from rebalancer.core.methods import guards, takeback
 from rebalancer.core.plan import Alternative, Method
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import Draft, State
-from rebalancer.core.units import NodeUid, OwnerClass
+from rebalancer.core.units import OwnerClass
 from rebalancer.core.victims import Homecoming, choose
 
 SAMPLE_SPACING = timedelta(seconds=15)
@@ -49,15 +50,22 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
             yield draft
             return
     missing = deficit - look.returning
-    if rising and missing > 0 and candidates and guards.stops_load_reclaim(state, look, now) is None:
+    waits = any(item.plan.awaits_approval and item.plan.pool == look.pool for item in state.plans.values())
+    if rising and missing > 0 and candidates and not waits and guards.stops_load_reclaim(state, look, now) is None:
         draft = _for_rise(state, look, candidates, missing, now)
         if draft is not None:
             yield draft
 
 
 def _candidates(state: State, look: Look) -> list[Loan]:
-    loans = state.open_loans(look.pool)
-    return [loan for loan in loans if loan.phase is LoanPhase.ON_LOAN and loan.node not in state.busy_nodes]
+    """Loans that may be called home: nobody is evicted for a node that would be no supply (C11)."""
+    free = [loan for loan in state.open_loans(look.pool) if loan.node not in state.busy_nodes]
+    return [loan for loan in free if loan.phase is LoanPhase.ON_LOAN and _supply(state, loan)]
+
+
+def _supply(state: State, loan: Loan) -> bool:
+    node = state.inventory.nodes.get(loan.node)
+    return node is not None and usable(node)
 
 
 def _rising(state: State, look: Look, deficit: float, now: datetime) -> bool:
@@ -147,16 +155,11 @@ def _cancels(state: State, look: Look, deficit: float, *, rising: bool) -> Itera
     """
     if look.unmet_now:
         return
-    for plan_id in sorted({plan for node, plan in state.busy_nodes.items() if _of(state, node, look)}):
-        open_plan = state.plans[plan_id]
-        if open_plan.plan.method is not Method.RECLAIM or open_plan.evicting or open_plan.called_off:
+    for plan_id, found in sorted(state.plans.items()):
+        plan = found.plan
+        if plan.pool != look.pool or plan.method is not Method.RECLAIM or found.evicting or found.called_off:
             continue
-        wanted = rising if open_plan.plan.pressing else deficit > 0
+        wanted = rising if plan.pressing else deficit > 0
         if not wanted:
             because = Because(Reason.DEMAND_GONE, {"pool": look.pool})
-            yield Draft(look.pool, Method.CANCEL, because, (), pressing=open_plan.plan.pressing, cancels=plan_id)
-
-
-def _of(state: State, node: NodeUid, look: Look) -> bool:
-    found = state.inventory.nodes.get(node)
-    return found is not None and found.pool == look.pool
+            yield Draft(look.pool, Method.CANCEL, because, (), pressing=plan.pressing, cancels=plan_id)
