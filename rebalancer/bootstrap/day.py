@@ -32,7 +32,7 @@ from rebalancer.simulate.viewing import view_of
 from rebalancer.wire.topics import topics
 
 CLUSTER = "demo"
-EMBEDDED_FETCH_MS = int(os.environ.get("FW", "5"))
+EMBEDDED_FETCH_MS = 5
 """The embedded broker does not wake a waiting fetch, so fetches there may wait only this long."""
 TOLD = 20
 """Unexplained things named in the summary; the count is of all."""
