@@ -118,7 +118,7 @@ class Engine:
 
     def _decide(self, seen: Look, now: datetime) -> list[Instruction]:
         instructions: list[Instruction] = []
-        if self.state.term == 0:
+        if self.state.term < 0:
             return instructions
         for method in self.methods:
             for draft in method(self.state, seen, now):

@@ -98,7 +98,7 @@ class State:
         self.snapshots: dict[str, tuple[str, dict[str, None]]] = {}
         self.behind = False
         self.lag_seconds = 0.0
-        self.term = 0
+        self.term = -1  # none yet: terms are offsets, and the first offset is 0
 
     # -- policy and brakes -----------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ def behind(rig: Rig) -> None:
 
 def no_term(rig: Rig) -> None:
     """This decider has no term."""
-    rig.engine.state.term = 0
+    rig.engine.state.term = -1
 
 
 def cooling(rig: Rig) -> None:
