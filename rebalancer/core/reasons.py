@@ -6,6 +6,7 @@ disagree. A reason without a sentence fails the tests. Nothing else about wordin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -191,10 +192,14 @@ class _Lenient(dict[str, Number]):
         return "?"
 
 
+_UTC_MINUTE = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)\+00:00")
+
+
 def _plain(value: Number) -> Number:
+    """Numbers without needless digits, and moments as people write them; records keep the exact ones."""
     if isinstance(value, float):
         return int(value) if value == int(value) else round(value, 2)
-    return value
+    return _UTC_MINUTE.sub(r"\1 \2Z", value) if isinstance(value, str) else value
 
 
 def sentence(because: Because) -> str:
