@@ -24,7 +24,7 @@ from rebalancer.core.plan import Alternative, LendNode, Method, stable_id
 from rebalancer.core.policy import PoolPolicy
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import Draft, State
-from rebalancer.core.units import CLOSING, Activity, Number, OwnerClass, seconds
+from rebalancer.core.units import CLOSING, Activity, GangId, Number, OwnerClass, seconds
 from rebalancer.core.windows import opening
 
 TOLD = 8
@@ -177,15 +177,17 @@ def _resting(state: State, node: Node, now: datetime) -> Because | None:
 
 
 def _matches(state: State, look: Look, terms: Terms, candidates: Sequence[Node], now: datetime) -> Iterator[Draft]:
-    elsewhere = _elsewhere(state)
+    elsewhere, promised = _elsewhere(state), _promised(state)
     lent: list[Room] = []
     nodes_left, gpus_left = terms.nodes, terms.gpus
     passed: list[Alternative] = []
     free = list(candidates)
     for who in borrowers.waiting_gangs(state, look.policy.lends_to):
+        if who.gang in promised:
+            continue
         if nodes_left <= 0 or not free:
             return
-        why = borrowers.refused(state, who, now)
+        why = borrowers.refused(state, who, now) or _too_late(state, who, terms, now)
         if why is None and place(who.pods, [*elsewhere, *lent]) is not None:
             continue
         found = why if why is not None else _rooms_for(look, who, free, lent, (nodes_left, gpus_left))
@@ -201,6 +203,19 @@ def _matches(state: State, look: Look, terms: Terms, candidates: Sequence[Node],
         state.watches[look.pool].borrower = None
         offer = Offer(tuple(room.node for room in found), terms, now)
         yield _draft(look, who, offer, tuple(passed[-TOLD:]), state)
+
+
+def _promised(state: State) -> set[GangId]:
+    """Gangs with a loan whose node does not bear its mark, yet or in shadow ever: they are helped already."""
+    nodes = state.inventory.nodes
+    return {loan.gang for loan in state.open_loans() if loan.node in nodes and nodes[loan.node].loan is None}
+
+
+def _too_late(state: State, who: Borrower, terms: Terms, now: datetime) -> Because | None:
+    """Whether this gang would have to begin leaving before its minimum run time is over."""
+    if terms.due - now > state.policy.borrowing.min_runtime + who.leave:
+        return None
+    return Because(Reason.WINDOW_CLOSING, {"remaining_minutes": seconds(terms.due - now) // 60})
 
 
 def _elsewhere(state: State) -> list[Room]:
@@ -271,6 +286,6 @@ def _step(state: State, look: Look, who: Borrower, node: Node, found: Offer) -> 
         gang=who.gang,
         gpus=node.gpus,
         due=found.terms.due,
-        recall_at=found.terms.due - state.return_time(look.pool),
+        recall_at=found.terms.due - max(state.return_time(look.pool), who.leave),
         owner_taint=look.policy.owner_taint if look.policy.owner_taint in node.taints else None,
     )
