@@ -15,12 +15,11 @@ from rebalancer.core.plan import FINAL, EvictGang, Method, Plan
 from rebalancer.core.reasons import SENTENCES, Because, sentence
 from rebalancer.core.units import Mode
 
-ENDED = frozenset({LoanPhase.RETURNED, LoanPhase.UNDONE, LoanPhase.NODE_GONE})
 
 
 def unexplained(store: Store) -> list[str]:
     """One line for each plan, eviction or loan of which reason, numbers, alternatives or outcome are missing."""
-    return [*_plans(store), *_loans(store)]
+    return [*_plans(store), *_outcomes(store), *_loans(store)]
 
 
 def _plans(store: Store) -> Iterator[str]:
@@ -38,11 +37,21 @@ def _steps(store: Store, plan: Plan) -> Iterator[str]:
     told = store.results(plan)
     whole = any(outcome.step < 0 and outcome.result in FINAL for outcome in told)
     ended = {outcome.step for outcome in told if outcome.result in FINAL}
+    under_way = store.latest is not None and store.latest <= plan.valid_until
     for index, step in enumerate(plan.steps):
-        if index not in ended and not whole:
+        if index not in ended and not whole and not under_way:
             yield f"plan {plan.id}: what became of step {index} ({step.kind}) is not told"
         if isinstance(step, EvictGang) and not says_all(step.because):
             yield f"plan {plan.id}: why {step.gang} is evicted is not said"
+
+
+def _outcomes(store: Store) -> Iterator[str]:
+    for plan_id, told in store.outcomes.items():
+        if plan_id not in store.plans and not all(outcome.because.reason in ALONE for outcome in told.values()):
+            yield f"outcomes of plan {plan_id}, which is not on the topics"
+        for outcome in told.values():
+            if not says_all(outcome.because):
+                yield f"plan {plan_id}: why step {outcome.step} was {outcome.result} is not said"
 
 
 def _loans(store: Store) -> Iterator[str]:

@@ -189,7 +189,7 @@ def _by_kind(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[In
         return move(state, loan, LoanEvent.NODE_DELETED, told.at)
     event = _event(told)
     if event is LoanEvent.RESTORED:
-        _learn(state, loan, told)
+        _learn(state, loan, told, open_plan)
     return move(state, loan, event, told.at) if event is not None else []
 
 
@@ -202,9 +202,12 @@ def _event(told: Outcome) -> LoanEvent | None:
     return LoanEvent.REOPENED if told.result is Result.CANCELLED else None
 
 
-def _learn(state: State, loan: Loan, told: Outcome) -> None:
+def _learn(state: State, loan: Loan, told: Outcome, open_plan: OpenPlan | None) -> None:
+    """Remember how long a return took, if somebody had to leave for it: an empty node's tells nothing of the next."""
     took = told.numbers.get("return_seconds")
-    if isinstance(took, int | float):
+    steps = open_plan.plan.steps if open_plan is not None else ()
+    left = (member.node for step in steps if isinstance(step, EvictGang) for member in step.members)
+    if isinstance(took, int | float) and loan.node_name in left:
         state.returns.setdefault(loan.lender, deque(maxlen=RETURNS_KEPT)).append(float(took))
 
 
@@ -212,17 +215,27 @@ def _evicted(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[In
     if told.result is Result.REFUSED:
         state.blocked_gangs[told.target] = (told.at + BLOCK_RETRY, told.because)
         return []
-    step = open_plan.plan.steps[told.step] if open_plan is not None else None
-    if told.result is not Result.DONE or not isinstance(step, EvictGang):
+    if told.result is not Result.DONE or told.numbers.get("members") == 0:
+        return []  # nobody was evicted by us: it left by itself
+    workload, namespace = _whose(told, open_plan)
+    if not workload:
         return []
-    known = state.workloads.get(step.workload) or WorkloadRecord(step.workload, step.namespace)
+    known = state.workloads.get(workload) or WorkloadRecord(workload, namespace)
     if told.at in known.evictions:  # the record may be newer than this outcome: after a restart both come again
         return []
-    space = state.namespace_evictions.setdefault(step.namespace, deque(maxlen=10_000))
+    space = state.namespace_evictions.setdefault(namespace, deque(maxlen=10_000))
     space.append(told.at)
     record = evicted_again(state, known, told.plan, told.at)
-    state.workloads[step.workload] = record
+    state.workloads[workload] = record
     return [RecordWorkload(record)]
+
+
+def _whose(told: Outcome, open_plan: OpenPlan | None) -> tuple[str, str]:
+    """Workload and namespace of an evicted gang: by its plan, or by the outcome when act planned it alone."""
+    step = open_plan.plan.steps[told.step] if open_plan is not None else None
+    if isinstance(step, EvictGang):
+        return step.workload, step.namespace
+    return str(told.numbers.get("workload", "")), str(told.numbers.get("namespace", ""))
 
 
 def evicted_again(state: State, record: WorkloadRecord, plan: str, at: datetime) -> WorkloadRecord:

@@ -25,7 +25,7 @@ from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import Came, Loaded, came, consumer_at, read_to_end
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
-from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, encode_outcome, read
+from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, encode_outcome, encode_plan, read
 from rebalancer.core.facts import Control, Node, Pod
 from rebalancer.core.plan import Outcome, Plan
 from rebalancer.core.policy import Policy
@@ -49,6 +49,8 @@ ROUNDS = 1_000
 """Rounds of calls that one simulated step may take."""
 BUFFER = 10_000
 """Outcomes that wait for Kafka; the oldest go first when there are more."""
+REMEMBERED = 4_096
+"""Plans made alone that are remembered, so that each is told once."""
 PROBE = 10.0
 """Seconds without a record after which the broker is asked for a sign of life."""
 AGAIN = 2.0
@@ -88,6 +90,7 @@ class Act:
         self._wake = asyncio.Event()
         self._contact = time.monotonic()
         self._silent_since: datetime | None = None
+        self._alone: dict[str, None] = {}
 
     async def run(self) -> None:
         """Until cancelled: what was there, then what comes. Calls under way are abandoned with it."""
@@ -334,7 +337,16 @@ class Act:
         pods = [one for one in await self._eyes.snapshot("pod") if isinstance(one, Pod)]
         budgets: Any = await self._eyes.snapshot("budget")
         for plan in due_returns(nodes, pods, budgets, self.policy, now, self.actor.term):
+            if plan.id not in self._alone:
+                self._remember(plan)
             self._tell(self.actor.plan(plan, now))
+
+    def _remember(self, plan: Plan) -> None:
+        """What act decided alone is told like any plan, once Kafka hears again."""
+        self._alone[plan.id] = None
+        if len(self._alone) > REMEMBERED:
+            del self._alone[next(iter(self._alone))]
+        self._waiting.append(encode_plan(plan, self._cluster))
 
 
 async def _awaited(hands: Hands, call: Call) -> Answer:

@@ -69,7 +69,9 @@ def _plan(
     here = {gang: pods for gang, pods in sorted(gangs.items()) if any(pod.node in names for pod in pods)}
     node, mark = lent[0]
     due = min(item.due for _, item in lent)
-    because = Because(Reason.LOAN_DUE, {"node": node.name, "due": due.isoformat(timespec="minutes")})
+    lead = max((item.due - item.recall_at).total_seconds() for _, item in lent)
+    told = {"node": node.name if len(lent) == 1 else f"{len(lent)} nodes", "due": due.isoformat(timespec="minutes")}
+    because = Because(Reason.LOAN_DUE, {**told, "return_seconds": lead})
     deadline = max(due, now + policy.acting.retry_deadline)
     patience = max(policy.acting.retry_deadline, policy.acting.plan_validity)
     attempt = (now - min(item.recall_at for _, item in lent)) // patience

@@ -252,7 +252,8 @@ class Gang:
         if self.phase is Evicting.GONE:
             self._site.flights.release(self.members.all)
             lost = self.step.lost_gpu_seconds if self.members.ours else 0.0
-            self._telling.done(self.index, now, {"members": self.members.ours, "lost_gpu_seconds": lost})
+            whose = {"workload": self.step.workload, "namespace": self.step.namespace}
+            self._telling.done(self.index, now, {"members": self.members.ours, "lost_gpu_seconds": lost, **whose})
 
     def _fail(self, because: Because) -> None:
         self.because = because
