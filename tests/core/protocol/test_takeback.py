@@ -64,7 +64,9 @@ def test_a_gang_over_two_nodes_goes_as_one_and_both_nodes_come_home() -> None:
     assert cluster.evicted == {"p0": 1, "p1": 1, "p2": 1, "p3": 1}
     assert [item.taints for item in cluster.nodes.values()] == [HOME, HOME]
     assert all(item.loan is None for item in cluster.nodes.values())
-    assert driver.finals()[2].numbers == {"members": 4, "lost_gpu_seconds": 100.0}
+    assert driver.finals()[2].numbers == {
+        "members": 4, "lost_gpu_seconds": 100.0, "workload": "ml/train", "namespace": "ml",
+    }  # fmt: skip
     assert driver.finals()[3].numbers == {"return_seconds": (cluster.now - T0).total_seconds()}
     assert driver.finals()[2].target == "train"
 
