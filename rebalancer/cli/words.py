@@ -39,6 +39,7 @@ def steps(plan: Plan) -> str:
     told += ["closes " + _count(counts["close"], "node")] if counts["close"] else []
     told += [f"evicts {_listed(gangs)}"] if gangs else []
     told += ["restores " + _count(counts["restore"], "node")] if counts["restore"] else []
+    told += ["renews " + _count(counts["renew"], "loan")] if counts["renew"] else []
     return ", ".join(told)
 
 
@@ -59,7 +60,7 @@ def done_to_gang(plan: Plan, gang: str, outcomes: Sequence[Outcome]) -> str:
 def done_to_node(plan: Plan, uid: str, outcomes: Sequence[Outcome]) -> str:
     """What a plan has done or has in mind for a node, as the predicate of a sentence."""
     kinds = [step.kind for step in plan.steps if getattr(step, "node", None) == uid]
-    verbs = {"lend": "lent", "close": "closed", "restore": "brought home"}
+    verbs = {"lend": "lent", "close": "closed", "restore": "brought home", "renew": "lent on"}
     gangs = {step.gang: None for step in plan.steps if isinstance(step, LendNode) and step.node == uid}
     would = _would(plan, outcomes)
     whom = f" to {_listed(list(gangs))}" if gangs else ""

@@ -72,7 +72,7 @@ class Loan:
     """One node lent from a lender pool to a borrower class, with its due time known from the first second.
 
     ``virtual`` loans exist in shadow mode only: no node was touched. ``closing_at`` is when the recall began;
-    ``return_seconds`` what the return took once it is over.
+    ``return_seconds`` what the return took once it is over; ``renewed_at`` when the due time last moved.
     """
 
     id: LoanId
@@ -95,6 +95,7 @@ class Loan:
     closed_at: datetime | None = None
     return_seconds: float | None = None
     lost_gpu_seconds: float = 0.0
+    renewed_at: datetime | None = None
 
     @property
     def open(self) -> bool:

@@ -92,16 +92,33 @@ class EvictGang:
 
 @dataclass(frozen=True, slots=True)
 class RestoreNode:
-    """Once empty: owner taint back in its place, ours and the annotation off, in one patch."""
+    """Once empty: owner taint back in its place, ours and the annotation off, in one patch.
+
+    An empty ``loan`` repairs a node that bears our taint and no mark of its own: ``owner_taint`` is what it
+    lacks then, since no mark says so (None: nothing, or the mark says it).
+    """
 
     loan: LoanId
     node: NodeUid
     node_name: str
     due: datetime
+    owner_taint: Taint | None = None
     kind: Literal["restore"] = "restore"
 
 
-Step: TypeAlias = LendNode | CloseNode | EvictGang | RestoreNode
+@dataclass(frozen=True, slots=True)
+class RenewLoan:
+    """The loan goes on until a later ``due``: only the mark changes, no taint and no pod."""
+
+    loan: LoanId
+    node: NodeUid
+    node_name: str
+    due: datetime
+    recall_at: datetime
+    kind: Literal["renew"] = "renew"
+
+
+Step: TypeAlias = LendNode | CloseNode | EvictGang | RestoreNode | RenewLoan
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +134,7 @@ class Method(StrEnum):
 
     PROTECT = "protect"
     RECLAIM = "reclaim"
+    RENEW = "renew"
     RETURN = "return"
     LEND = "lend"
     CANCEL = "cancel"

@@ -22,6 +22,7 @@ class Reason(StrEnum):
     INFERENCE_PENDING = "inference-pending"
     INFERENCE_RISING = "inference-rising"
     LOAN_DUE = "loan-due"
+    LOAN_RENEWED = "loan-renewed"
     OPERATOR_RECALL = "operator-recall"
     NODE_UNHEALTHY = "node-unhealthy"
     DEMAND_GONE = "demand-gone"
@@ -90,6 +91,7 @@ class Reason(StrEnum):
     GANG_SPLIT = "gang-split"
     OVERDUE = "overdue"
     LOAN_LOST = "loan-lost"
+    NODE_QUARANTINED = "node-quarantined"
     AWAITS_APPROVAL = "awaits-approval"
     KAFKA_SILENT = "kafka-silent"
     OPT_IN_MISSING = "opt-in-missing"
@@ -111,6 +113,7 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.INFERENCE_PENDING: "{pods} inference pods of {pool} wait for {needed_gpus} GPUs, {ready_gpus} stand ready",
     Reason.INFERENCE_RISING: "{pool} wants {demand_gpus} GPUs and maybe {headroom_gpus} more, {ready_gpus} are ready",
     Reason.LOAN_DUE: "the loan of {node} is due at {due} and its return takes up to {return_seconds} s",
+    Reason.LOAN_RENEWED: "the loan of {node} goes on until {due}: nobody waits and {spare_gpus} more GPUs are to spare",
     Reason.OPERATOR_RECALL: "{by} recalled {target}",
     Reason.NODE_UNHEALTHY: "{node} is unhealthy: {why}",
     Reason.DEMAND_GONE: "the demand of {pool} went away before the first eviction",
@@ -176,6 +179,7 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.GANG_SPLIT: "{gone} of {members} members of {gang} are gone, the rest is held by {why}",
     Reason.OVERDUE: "{node} is {overdue_seconds} s past its due time",
     Reason.LOAN_LOST: "the node carries no mark of the loan",
+    Reason.NODE_QUARANTINED: "{node} bears our taint, but {why}",
     Reason.AWAITS_APPROVAL: "waits for approval",
     Reason.KAFKA_SILENT: "no record for {seconds} s",
     Reason.OPT_IN_MISSING: "{pod} did not opt in",

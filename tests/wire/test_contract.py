@@ -51,6 +51,7 @@ PAIRS: list[tuple[type[Shape], type, set[str]]] = [
     (decisions.CloseNode, plan.CloseNode, set()),
     (decisions.EvictGang, plan.EvictGang, set()),
     (decisions.RestoreNode, plan.RestoreNode, set()),
+    (decisions.RenewLoan, plan.RenewLoan, set()),
     (decisions.Alternative, plan.Alternative, set()),
     (decisions.Plan, plan.Plan, set()),
     (decisions.Outcome, plan.Outcome, set()),

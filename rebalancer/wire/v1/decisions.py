@@ -80,16 +80,34 @@ class EvictGang(Shape):
 
 
 class RestoreNode(Shape):
-    """Once empty: owner taint back in its place, ours and the annotation off."""
+    """Once empty: owner taint back in its place, ours and the annotation off.
+
+    An empty ``loan`` repairs a node that bears our taint and no mark of its own.
+    """
 
     loan: Text
     node: Name
     node_name: Name
     due: Moment
+    owner_taint: Taint | None = None
+    """What the node lacks, if no mark says so."""
     kind: Literal["restore"] = "restore"
 
 
-Step: TypeAlias = Annotated[LendNode | CloseNode | EvictGang | RestoreNode, Field(discriminator="kind")]
+class RenewLoan(Shape):
+    """The loan goes on until a later ``due``: only the mark changes."""
+
+    loan: Name
+    node: Name
+    node_name: Name
+    due: Moment
+    recall_at: Moment
+    kind: Literal["renew"] = "renew"
+
+
+Step: TypeAlias = Annotated[
+    LendNode | CloseNode | EvictGang | RestoreNode | RenewLoan, Field(discriminator="kind")
+]
 
 
 class Alternative(Shape):
@@ -172,6 +190,8 @@ class Loan(Shape):
     closed_at: Moment | None = None
     return_seconds: float | None = None
     lost_gpu_seconds: float = 0.0
+    renewed_at: Moment | None = None
+    """When the due time last moved."""
 
 
 class WorkloadRecord(Shape):
