@@ -18,6 +18,7 @@ from rebalancer.core.protocol import brakes
 from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
 from rebalancer.core.protocol.lending import LendRun
 from rebalancer.core.protocol.pace import Bucket
+from rebalancer.core.protocol.renewal import RenewRun
 from rebalancer.core.protocol.site import Question, Site
 from rebalancer.core.protocol.takeback import TakeBack
 from rebalancer.core.protocol.telling import Telling
@@ -42,7 +43,7 @@ class OpenStep:
 
 @dataclass(slots=True)
 class _Open:
-    run: LendRun | TakeBack
+    run: LendRun | RenewRun | TakeBack
     accepted_at: datetime
 
 
@@ -197,8 +198,8 @@ class Actor:
         if because is not None:
             self._told += self._refuse(plan, telling, because, now)
             return
-        run = (LendRun if brakes.lends(plan) else TakeBack)(self._site, plan, telling)
-        self._open[plan.id] = _Open(run, now)
+        kind = LendRun if brakes.lends(plan) else RenewRun if brakes.renews(plan) else TakeBack
+        self._open[plan.id] = _Open(kind(self._site, plan, telling), now)
         self._settle(now)
 
     def _refusal(self, plan: Plan, now: datetime) -> Because | None:

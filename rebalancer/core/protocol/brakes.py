@@ -6,7 +6,7 @@ Each check is one row of a table; none of them trusts the decider. What a plan t
 from __future__ import annotations
 
 from rebalancer.core.facts import Control
-from rebalancer.core.plan import LendNode, Method, Plan
+from rebalancer.core.plan import LendNode, Method, Plan, RenewLoan
 from rebalancer.core.policy import Policy
 from rebalancer.core.reasons import Because, Reason
 
@@ -16,6 +16,11 @@ def lends(plan: Plan) -> bool:
     return bool(plan.steps) and all(isinstance(step, LendNode) for step in plan.steps)
 
 
+def renews(plan: Plan) -> bool:
+    """Whether all steps of the plan renew."""
+    return bool(plan.steps) and all(isinstance(step, RenewLoan) for step in plan.steps)
+
+
 def nodes(plan: Plan) -> frozenset[str]:
     """Uids of the nodes that the plan changes."""
     return frozenset(step.node for step in plan.steps if step.kind != "evict")
@@ -23,11 +28,12 @@ def nodes(plan: Plan) -> frozenset[str]:
 
 def paused(plan: Plan, control: Control, policy: Policy) -> Because | None:
     """Whether the brakes forbid the plan (DESIGN 5): what presses goes on unless the policy says otherwise."""
-    if control.retired and lends(plan):
+    gives = lends(plan) or renews(plan)
+    if control.retired and gives:
         return Because(Reason.RETIRING)
     if not (control.paused or plan.pool in control.paused_pools):
         return None
-    if plan.pressing and not lends(plan) and policy.pace.recall_while_paused:
+    if plan.pressing and not gives and policy.pace.recall_while_paused:
         return None
     return Because(Reason.PAUSED, {"by": control.by or "an operator"})
 
@@ -40,12 +46,20 @@ def too_many(plan: Plan, policy: Policy) -> Because | None:
 
 
 def mixed(plan: Plan) -> Because | None:
-    """Whether the plan both lends and takes back, which no method makes."""
-    if lends(plan) or not any(isinstance(step, LendNode) for step in plan.steps):
+    """Whether the plan both gives and takes back, which no method makes."""
+    if lends(plan) or renews(plan) or not any(isinstance(step, LendNode | RenewLoan) for step in plan.steps):
         return None
     return Because(Reason.CANNOT_SATISFY, {"target": "a plan that lends and takes back at once"})
 
 
+def too_long(plan: Plan, policy: Policy) -> Because | None:
+    """Whether the plan renews a loan for longer than a loan may last."""
+    longest = policy.borrowing.max_loan
+    if all(step.due - plan.made_at <= longest for step in plan.steps if isinstance(step, RenewLoan)):
+        return None
+    return Because(Reason.CAP, {"cap": int(longest.total_seconds()), "what": "seconds of a renewed loan"})
+
+
 def refusal(plan: Plan, control: Control, policy: Policy) -> Because | None:
     """The first reason why act does not start this plan, or None."""
-    return paused(plan, control, policy) or mixed(plan) or too_many(plan, policy)
+    return paused(plan, control, policy) or mixed(plan) or too_many(plan, policy) or too_long(plan, policy)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from rebalancer.core.facts import LoanMark, Node, Taint
 from rebalancer.core.loans import LoanPhase
-from rebalancer.core.plan import LendNode
+from rebalancer.core.plan import LendNode, RenewLoan
 from rebalancer.core.protocol.calls import PatchNode
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.units import CLOSING, ON_LOAN, LoanId, NodeUid, PlanId
@@ -90,6 +90,23 @@ def lend(node: Node, step: LendNode, plan: PlanId, epoch: int, now: datetime) ->
     place = Taint(ON_LOAN, step.borrower.value)
     taints = [*foreign, place] if index is None else [*foreign[:index], place, *foreign[index + 1 :]]
     return _patch(node, tuple(taints), _mark(step, index, plan, epoch, now))
+
+
+def renew(node: Node, step: RenewLoan, plan: PlanId, epoch: int) -> Edit:
+    """A later due time in the mark of a loan that is not on its way home; taints stay as they are."""
+    if refused := _stale(node, step.node, epoch) or _other_loan(node, step.loan):
+        return refused
+    mark = node.loan
+    if mark is None or mark.node_uid != step.node:
+        return _changed(node, "its mark belongs to another node")
+    if mark.due == step.due:
+        return None
+    if mark.due > step.due:
+        return _changed(node, "it is renewed until later")
+    if closed(node) or mark.phase != LoanPhase.ON_LOAN:
+        return Because(Reason.IN_TRANSIT, {"node": node.name})
+    later = replace(mark, due=step.due, recall_at=step.recall_at, plan=plan, epoch=epoch)
+    return _patch(node, node.taints, later)
 
 
 def restore(node: Node, want: NodeUid, loan: LoanId, epoch: int) -> Edit:
