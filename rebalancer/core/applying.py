@@ -110,8 +110,7 @@ def _count(state: State, node: Node) -> None:
 
 def _deleted(state: State, stimulus: FactDeleted, now: datetime) -> Effect:
     del now
-    fact = state.inventory.delete(stimulus.of, stimulus.uid)
-    return _gone(state, fact, stimulus.at)
+    return _gone(state, state.inventory.delete(stimulus.of, stimulus.uid), stimulus.at)
 
 
 def _gone(state: State, fact: object, at: datetime) -> Effect:
@@ -156,8 +155,7 @@ def _verdict(state: State, stimulus: VerdictGiven, now: datetime) -> Effect:
     if before is not None and verdict.at < before.at:
         return (), []
     state.verdicts[verdict.node] = verdict
-    heard = state.heartbeats.get(verdict.partition)
-    state.heartbeats[verdict.partition] = max(heard, verdict.at) if heard is not None else verdict.at
+    state.heard(verdict.partition, verdict.at)
     node = state.inventory.nodes.get(verdict.node)
     if node is None:
         return (), []
@@ -168,8 +166,7 @@ def _verdict(state: State, stimulus: VerdictGiven, now: datetime) -> Effect:
 def _heartbeat(state: State, stimulus: HeartbeatHeard, now: datetime) -> Effect:
     del now
     for partition in stimulus.heartbeat.partitions:
-        heard = state.heartbeats.get(partition)
-        state.heartbeats[partition] = max(heard, stimulus.heartbeat.at) if heard is not None else stimulus.heartbeat.at
+        state.heard(partition, stimulus.heartbeat.at)
     return (), []
 
 
@@ -188,10 +185,9 @@ def _demand(state: State, stimulus: DemandReported, now: datetime) -> Effect:
 def _outcome(state: State, stimulus: OutcomeReported, now: datetime) -> Effect:
     del now
     records = ledger.outcome(state, stimulus.outcome)
-    for uid in {stimulus.outcome.target}:
-        node = state.inventory.nodes.get(uid)
-        if node is not None:
-            _count(state, node)
+    node = state.inventory.nodes.get(stimulus.outcome.target)
+    if node is not None:
+        _count(state, node)
     return (stimulus.outcome.pool,), records
 
 
@@ -208,6 +204,7 @@ def _approve(state: State, plan_id: PlanId) -> list[PublishPlan]:
         return []
     open_plan.plan = open_plan.plan.approved(state.term)
     ledger.occupy(state, open_plan.plan)
+    state.touch(open_plan.plan)
     return [PublishPlan(open_plan.plan)]
 
 

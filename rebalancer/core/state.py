@@ -131,6 +131,10 @@ class State:
 
     # -- telemetry -------------------------------------------------------------------------------------------
 
+    def heard(self, partition: int, at: datetime) -> None:
+        """A sample partition was judged up to ``at`` (event time)."""
+        self.heartbeats[partition] = max(at, self.heartbeats.get(partition, at))
+
     def fresh(self, verdict: Verdict, now: datetime) -> bool:
         """Whether a verdict, or a heartbeat that covers it, is within the freshness bound of event time."""
         heard = self.heartbeats.get(verdict.partition, verdict.at)
@@ -191,6 +195,12 @@ class State:
         spec = self.inventory.specs.get(gang)
         return max(1, spec.min_member if spec is not None else 1, *(pod.gang_min for pod in pods))
 
+    def leave_time(self, node: Node) -> timedelta:
+        """How long the gangs on a node may take to leave: notice and grace of their slowest members."""
+        gangs = {pod.gang for pod in self.lent_pods(node) if pod.reclaimable}
+        pods = [pod for gang in gangs for pod in self.inventory.gang_pods(gang) if not pod.terminal]
+        return timedelta(seconds=max((pod.grace_seconds + pod.notice_seconds for pod in pods), default=0))
+
     def in_flight(self) -> dict[str, int]:
         """Members of open eviction steps per budget (namespace/name), those already deleting left out."""
         counts: dict[str, int] = {}
@@ -206,8 +216,11 @@ class State:
         return counts
 
     def touch(self, plan: Plan) -> None:
-        """Let a plan count against the caps: nodes that it lends, or closes because of load or waiting pods."""
-        if plan.method in (Method.LEND, Method.RECLAIM) and plan.mode is Mode.ACT:
+        """Let a plan count against the caps: nodes that it lends, or closes because of load or waiting pods.
+
+        One that waits for a person counts once it is approved.
+        """
+        if plan.method in (Method.LEND, Method.RECLAIM) and plan.mode is Mode.ACT and not plan.awaits_approval:
             nodes = sum(step.kind in ("lend", "close") for step in plan.steps)
             self.touched.append((plan.made_at, plan.pool, nodes))
 
