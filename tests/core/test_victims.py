@@ -61,6 +61,14 @@ def test_lost_work_in_gpu_seconds(changes: dict[str, Any], seconds: float) -> No
     assert lost_work(gang("a", pods=2, on=["n0", "n1"], **changes), START) == seconds
 
 
+def test_members_that_never_started_do_not_hide_what_the_others_lose() -> None:
+    early, late = gang("a", pods=2, on=["n0", "n1"])
+    assert (
+        lost_work([replace(early, started_at=None), replace(late, started_at=START - timedelta(seconds=9))], START)
+        == 72
+    )
+
+
 def test_the_fewest_gangs_go() -> None:
     """E03, F13: one job of eight, not one pod of each of eight."""
     ones = [pod for i in range(8) for pod in gang(f"one{i}", on=["n0"], gpus=1)]
@@ -178,6 +186,8 @@ def test_who_is_never_chosen_keeps_the_whole_gang_and_its_node(changes: dict[str
     choice = picked(rig, 8)
     assert gone(choice) == ["ml/b"]
     assert why(choice) == {"n0": reason}
+    (rejected,) = choice.rejected
+    assert rejected.because.numbers.get("why", "claims") in ("claims", "kube-system")
 
 
 def test_a_pod_without_gpus_is_in_nobodys_way() -> None:
@@ -230,7 +240,7 @@ def test_the_clock_of_a_gang_is_its_latest_members_start() -> None:
 def test_a_gang_that_could_not_be_evicted_a_moment_ago_is_left_out_until_then() -> None:
     rig = away("n0", pods=gang("a", on=["n0"]))
     refusal = Because(Reason.BUDGET_BLOCKED, {"gang": "ml/a"})
-    for until, found in ((LATE, refusal), (START, None)):
+    for until, found in ((LATE, refusal), (START, None), (START - timedelta(seconds=1), None)):
         rig.engine.state.blocked_gangs["ml/a"] = (until, refusal)
         assert obstacle(rig.engine.state, coming(rig, "n0"), rig.now, {}) == found
 
