@@ -33,6 +33,11 @@ class Borrower:
         """GPUs that all of it needs."""
         return sum(pod.gpus or 0 for pod in self.pods)
 
+    @property
+    def leave(self) -> timedelta:
+        """How long its slowest member may take to leave: notice and grace."""
+        return timedelta(seconds=max(pod.grace_seconds + pod.notice_seconds for pod in self.pods))
+
 
 def waiting_gangs(state: State, classes: Iterable[OwnerClass]) -> list[Borrower]:
     """Gangs all of whose members wait, highest priority and oldest first."""
@@ -66,7 +71,7 @@ def refused(state: State, who: Borrower, now: datetime) -> Because | None:
         why = _unfit(state, who.gang, pod)
         if why is not None:
             return why
-    leave = max(pod.grace_seconds + pod.notice_seconds for pod in who.pods)
+    leave = seconds(who.leave)
     if leave > seconds(policy.lead_time) or max(pod.grace_seconds for pod in who.pods) > seconds(policy.max_grace):
         numbers: dict[str, Number] = {
             "gang": who.gang,

@@ -47,9 +47,13 @@ def _idle_hands(state: State, loan: Loan) -> bool:
 
 
 def start_of_return(state: State, pool: str, loan: Loan, later: int) -> datetime:
-    """When the way home begins: the return time before due, and one span earlier per batch that comes later."""
-    pace = state.policy.pace
-    return loan.due - state.return_time(pool) - MARGIN - (later // pace.nodes_per_pool) * pace.per
+    """When the way home begins: the return time before due, and one span earlier per batch that comes later.
+
+    A gang that may take longer to leave than returns took so far is given the time it may take.
+    """
+    pace, node = state.policy.pace, state.inventory.nodes.get(loan.node)
+    leave = state.leave_time(node) if node is not None else timedelta(0)
+    return loan.due - max(state.return_time(pool), leave) - MARGIN - (later // pace.nodes_per_pool) * pace.per
 
 
 def _startable(state: State, look: Look, waiting: Sequence[Loan], now: datetime) -> Iterator[Loan]:
