@@ -1,7 +1,9 @@
 """The whole main job in one process without Kafka: for tables, tuning and ``simulate``; fakes only for speed.
 
 One step: the world moves, its facts, samples and demands reach the engine, plans are made once, the actor's
-calls are answered until it is quiet. What Kafka adds (partitions, terms, restarts) is not here.
+calls are answered until it is quiet. What Kafka adds (partitions, terms, restarts) is not here. While the scenario
+declares Kafka away, nothing reaches the engine and the actor goes on alone, returning what falls due from the marks on
+the nodes; when it is back, full lists come first and then the outcomes that were kept meanwhile.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from zlib import crc32
 
 from rebalancer.core.activity import NodeJudge
 from rebalancer.core.engine import Engine
+from rebalancer.core.facts import Budget, Control, Node, Pod
 from rebalancer.core.instructions import Instruction, PublishPlan, RaiseAlert, RecordPool
 from rebalancer.core.plan import Outcome, Plan
 from rebalancer.core.policy import Policy
 from rebalancer.core.protocol.actor import Actor
+from rebalancer.core.protocol.fallback import due_returns
 from rebalancer.core.stimuli import (
     DemandReported,
     FactKind,
@@ -64,6 +68,8 @@ class Direct:
         self.pools: dict[str, RecordPool] = {}
         self.on_stimulus: Callable[[Stimulus, datetime], None] | None = None
         self._check = check
+        self._away_since: datetime | None = None
+        self._kept: list[Outcome] = []
         self._judges: dict[str, NodeJudge] = {}
         self._said: dict[str, Verdict] = {}
         self.actor.seen_term(1)
@@ -80,6 +86,10 @@ class Direct:
         """One step of everything; returns what the engine asked for when plans were made."""
         self.world.step()
         now = self.world.moment
+        if self.world.kafka_away():
+            self._alone(now)
+            return []
+        self._reunite(now)
         self._see(now)
         self._sense(now)
         made = self._tell(TimePassed(), now)
@@ -90,6 +100,39 @@ class Direct:
             self.engine.check()
         return made
 
+    # -- Kafka away ------------------------------------------------------------------------------------------
+
+    def _alone(self, now: datetime) -> None:
+        """What was on its way is lost, as is what exporters say; after the bound the actor returns what falls due."""
+        self._away_since = self._away_since or now
+        self.world.drain()
+        self.world.samples()
+        self.world.demands()
+        for control in self.world.listing("control"):
+            if isinstance(control, Control):
+                self._report(self.actor.control(control, now), now)
+        if now - self._away_since >= self.policy.acting.kafka_silent:
+            nodes, pods, budgets = (self.world.listing(of) for of in ("node", "pod", "budget"))
+            for plan in due_returns(
+                (item for item in nodes if isinstance(item, Node)),
+                (item for item in pods if isinstance(item, Pod)),
+                (item for item in budgets if isinstance(item, Budget)),
+                self.policy, now, self.actor.term,
+            ):  # fmt: skip
+                self._report(self.actor.plan(plan, now), now)
+        self._act(now)
+
+    def _reunite(self, now: datetime) -> None:
+        """Kafka is back: everything is listed anew, then the outcomes that could not be published are told."""
+        if self._away_since is None:
+            return
+        self._away_since = None
+        for of in SNAPSHOTS:
+            self._snapshot(of, now)
+        kept, self._kept = self._kept, []
+        for outcome in kept:
+            self._tell(OutcomeReported(outcome), now)
+
     # -- the three roles -------------------------------------------------------------------------------------
 
     def _see(self, now: datetime) -> None:
@@ -97,18 +140,9 @@ class Direct:
             for of in SNAPSHOTS:
                 self._snapshot(of, now)
         for change in self.world.drain():
-            if isinstance(change, FactObserved) and self.actor_control(change, now):
-                pass
+            if isinstance(change, FactObserved) and isinstance(change.fact, Control):
+                self._report(self.actor.control(change.fact, now), now)
             self._tell(change, now)
-
-    def actor_control(self, change: FactObserved, now: datetime) -> bool:
-        """Let the actor see the brakes too, as act does in the cluster."""
-        from rebalancer.core.facts import Control  # noqa: PLC0415
-
-        if not isinstance(change.fact, Control):
-            return False
-        self._report(self.actor.control(change.fact, now), now)
-        return True
 
     def _snapshot(self, of: FactKind, now: datetime) -> None:
         name = f"{of}/{now.isoformat()}"
@@ -122,7 +156,7 @@ class Direct:
         for sample in self.world.samples():
             judge = self._judges.get(sample.node)
             if judge is None:
-                judge = self._judges[sample.node] = NodeJudge(self.policy.activities, False)  # noqa: FBT003
+                judge = self._judges[sample.node] = NodeJudge(self.policy.activities, False)
             judge.observe(sample, now)
         for node, judge in self._judges.items():
             verdict = judge.verdict(now, crc32(node.encode()) % PARTITIONS)
@@ -148,7 +182,10 @@ class Direct:
     def _report(self, outcomes: Sequence[Outcome], now: datetime) -> None:
         for outcome in outcomes:
             self.told.outcomes.append(outcome)
-            self._tell(OutcomeReported(outcome), now)
+            if self._away_since is None:
+                self._tell(OutcomeReported(outcome), now)
+            else:
+                self._kept.append(outcome)
 
     def _tell(self, stimulus: Stimulus, now: datetime) -> list[Instruction]:
         if self.on_stimulus is not None:
