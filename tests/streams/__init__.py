@@ -1,0 +1,1 @@
+"""Tests of the streams room: with fakes, on the embedded broker, and on the real one."""

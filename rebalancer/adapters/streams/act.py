@@ -25,7 +25,15 @@ from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import Came, Loaded, came, consumer_at, read_to_end
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
-from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, encode_outcome, encode_plan, read
+from rebalancer.adapters.translate import (
+    Barrier,
+    Received,
+    TermRecord,
+    encode_barrier,
+    encode_outcome,
+    encode_plan,
+    read,
+)
 from rebalancer.core.facts import Control, Node, Pod
 from rebalancer.core.plan import Outcome, Plan
 from rebalancer.core.policy import Policy

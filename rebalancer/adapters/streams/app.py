@@ -43,6 +43,7 @@ class AppSettings:
 def make_app(settings: AppSettings) -> Any:
     """A Faust app that only consumes: raw bytes in, our own publisher out."""
     quiet()
+    settings.data_dir.mkdir(parents=True, exist_ok=True)  # faust makes the last folder only
     app = faust.App(
         settings.group,
         **settings.kafka.faust_arguments(),

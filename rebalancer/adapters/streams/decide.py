@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import structlog
+from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
 from rebalancer.adapters.metrics import Metrics
@@ -70,7 +71,7 @@ class Decide:
     async def ready(self, within: float = 60.0) -> None:
         """Wait until partitions are assigned and loaded; raises TimeoutError."""
         async with asyncio.timeout(within):
-            while not self.desks or not all(desk.ready.is_set() for desk in self.desks.values()):
+            while not self._all_ready():  # noqa: ASYNC110 - desks come and go, no event outlives them
                 await asyncio.sleep(0.02)
 
     def _all_ready(self) -> bool:
@@ -179,8 +180,11 @@ class Decide:
     # -- progress, as the desks ask for it ----------------------------------------------------------------------
 
     async def position(self, topic: str, partition: int) -> int | None:
-        """The next offset that the consumer will fetch."""
-        found: int | None = await self.app.consumer.position(TP(topic, partition))
+        """The next offset that the consumer will fetch; None while the partition changes hands."""
+        try:
+            found: int | None = await self.app.consumer.position(TP(topic, partition))
+        except IllegalStateError:
+            return None
         return found
 
     def highwater(self, topic: str, partition: int) -> int:

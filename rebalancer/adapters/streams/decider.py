@@ -116,6 +116,8 @@ class Decider:
         Tried until it succeeds: only losing the partition (cancellation) ends it.
         """
         if not self._asked:
+            if not self.gate.lockstep:
+                await self._insist(self._journal.post)
             return
         asked, self._asked = self._asked, []
         records = [encode_instruction(one, self.cluster, now) for one, now in asked]

@@ -23,6 +23,7 @@ from rebalancer.adapters.streams.loader import Came, Loaded, read_to_end
 from rebalancer.adapters.streams.restore import LOADED, TAILS, counts, rebuild
 from rebalancer.adapters.translate import Barrier, Received, SnapshotRequested, Tombstone, WireError
 from rebalancer.core.stimuli import FactDeleted, FactObserved, HeartbeatHeard, VerdictGiven
+from rebalancer.wire import v1
 
 log = structlog.get_logger(__name__)
 MAILBOX = 4_096
@@ -32,6 +33,8 @@ TICK = 1.0
 TAIL = timedelta(hours=2)
 """How far back plans and outcomes are read: longer than any plan is valid."""
 AGAIN = 2.0  # seconds between attempts to load
+STREAMED = (v1.CONTROL, v1.SAMPLE_DEMAND)
+"""Inputs that are not loaded: the stream tells them from where the group left off."""
 
 
 class Item(NamedTuple):
@@ -88,6 +91,9 @@ class Desk:
             self.ready.set()
             while True:
                 await self._round(await self._take())
+        except Exception:
+            await asyncio.sleep(AGAIN)  # a successor begins at once: it must not spin
+            raise
         finally:
             self._health.loaded(self.partition)
 
@@ -108,8 +114,10 @@ class Desk:
         deciders = self._make()
         for decider in deciders.values():
             await decider.claim()
-        since = dict.fromkeys(TAILS, datetime.now(UTC) - TAIL)
-        loaded = await read_to_end(self._kafka, LOADED, self.partition, since, self._fetch_wait_ms)
+        now = datetime.now(UTC)
+        since = {**dict.fromkeys(TAILS, now - TAIL), **dict.fromkeys(STREAMED, now)}
+        topics = (*LOADED, *STREAMED)
+        loaded = await read_to_end(self._kafka, topics, self.partition, since, self._fetch_wait_ms)
         for decider in deciders.values():
             found = await asyncio.to_thread(rebuild, loaded, decider.cluster, decider.gate.now())
             if found.barrier is not None:
@@ -169,7 +177,7 @@ class Desk:
         """Whether it was loaded already; in lockstep barriers stand for heartbeats, which come in no order."""
         if decider.gate.lockstep and isinstance(item.told.content, HeartbeatHeard):
             return True
-        return self._loaded.covers(item.came.topic, item.came.offset)
+        return item.came.topic in LOADED and self._loaded.covers(item.came.topic, item.came.offset)
 
     async def _barrier(self, decider: Decider, topic: str, barrier: Barrier) -> None:
         before = decider.gate.now()
@@ -210,11 +218,10 @@ class Desk:
         await decider.lagged(max(0.0, seconds), behind=behind)
 
     async def _unread(self) -> bool:
-        """Whether records that lay there at assignment have not been fetched yet."""
-        for topic, end in self._loaded.ends.items():
-            if topic in TAILS or end == 0:
-                continue
-            position = await self._progress.position(topic, self.partition)
+        """Whether records that lay there at assignment, and are not loaded, have not been fetched yet."""
+        for topic in STREAMED:
+            end = self._loaded.ends.get(topic, 0)
+            position = await self._progress.position(topic, self.partition) if end else None
             if position is not None and position < end:
                 return True
         return not self._mailbox.empty()

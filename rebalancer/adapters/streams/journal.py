@@ -19,6 +19,7 @@ from rebalancer.core.plan import Plan
 from rebalancer.core.policy import Policy
 from rebalancer.core.stimuli import PolicyAdopted, Restored, Stimulus
 from rebalancer.wire import v1
+from rebalancer.wire.envelope import Record
 
 OUTSTANDING = 2_000
 """Entries that may wait for their acknowledgement while no plan follows from them."""
@@ -32,22 +33,30 @@ class Handler(Protocol):
 
 
 class Journal:
-    """One cluster's journal, written by its decider."""
+    """One cluster's journal, written by its decider: entries wait here and go out together."""
 
     def __init__(self, publisher: Publisher, cluster: str) -> None:
         self._publisher, self._cluster = publisher, cluster
+        self._waiting: list[Record] = []
         self._posted: list[Posted] = []
 
     async def append(self, stimulus: Stimulus, now: datetime) -> None:
-        """Post one entry; waits only when too many are not acknowledged yet."""
-        self._posted.append(await self._publisher.post(encode_journal(stimulus, now, self._cluster), self._cluster))
-        if len(self._posted) >= OUTSTANDING:
+        """Take one entry, as it is now; settles only when too many are not acknowledged yet."""
+        self._waiting.append(encode_journal(stimulus, now, self._cluster))
+        if len(self._waiting) + len(self._posted) >= OUTSTANDING:
             await self.settle()
 
+    async def post(self) -> None:
+        """Send what waits without awaiting the acknowledgements."""
+        waiting, self._waiting = self._waiting, []
+        for record in waiting:
+            self._posted.append(await self._publisher.post(record, self._cluster))
+
     async def settle(self) -> None:
-        """All entries so far are acknowledged when this returns; raises NotPublished."""
-        posted, self._posted = self._posted, []
-        await self._publisher.settle(posted)
+        """All entries so far are acknowledged when this returns; raises NotPublished, and keeps what was not."""
+        await self.post()
+        await self._publisher.settle(self._posted)
+        self._posted = []
 
 
 async def read_journal(kafka: KafkaSettings, cluster: str, partition: int) -> list[JournalEntry]:

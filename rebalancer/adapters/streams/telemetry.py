@@ -217,7 +217,8 @@ class Telemetry:
         if self._beaten is not None and (now - self._beaten).total_seconds() < BEAT:
             return
         self._beaten = now
-        late = [one.newest for one in self.windows.values() if one.newest is not None and self._behind(one)]
+        windows = () if self._lockstep else self.windows.values()
+        late = [one.newest for one in windows if one.newest is not None and self._behind(one)]
         upto = min([now, *late])
         lag = (now - upto).total_seconds()
         self.health.lagged(0, lag, behind=lag > BEAT)
