@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from rebalancer.core import ledger
+from rebalancer.core import ledger, marks
 from rebalancer.core.demand import Homes, PoolWatch
 from rebalancer.core.facts import Control, Node, Pod
 from rebalancer.core.headroom import Headroom
@@ -74,7 +74,7 @@ def _observed(state: State, stimulus: FactObserved, homes: Homes) -> Effect:
         return _pools_of(state, fact, before, homes), []
     if isinstance(fact, Node):
         replaced = namesake if namesake is not None and namesake.uid != fact.uid else None
-        records = _gone(state, replaced, stimulus.at)[1] + ledger.node_seen(state, fact, stimulus.at)
+        records = _gone(state, replaced, stimulus.at)[1] + marks.node_seen(state, fact, stimulus.at)
         _count(state, fact)
         watch = state.watches.get(fact.pool)
         if watch is not None:
@@ -119,7 +119,7 @@ def _gone(state: State, fact: object, at: datetime) -> Effect:
         if watch is not None:
             watch.count(fact.uid, None)
             watch.headroom.capacity = state.inventory.totals(fact.pool).owned
-        return (fact.pool,), ledger.node_gone(state, fact.uid, at)
+        return (fact.pool,), marks.node_gone(state, fact.uid, at)
     if isinstance(fact, Pod):
         node = state.inventory.node_named(fact.node) if fact.node else None
         return ((node.pool,) if node is not None else None), []

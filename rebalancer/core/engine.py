@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from rebalancer.core import applying, demand, ledger, picture
+from rebalancer.core import applying, demand, ledger, marks, picture
 from rebalancer.core.checks import check
 from rebalancer.core.instructions import (
     ClearAlert,
@@ -23,7 +23,7 @@ from rebalancer.core.instructions import (
     RecordPool,
 )
 from rebalancer.core.look import Look, look
-from rebalancer.core.methods import lend, protect, reclaim, return_
+from rebalancer.core.methods import lend, protect, reclaim, renew, return_
 from rebalancer.core.plan import LendNode, Method, Plan, stable_id
 from rebalancer.core.policy import Policy
 from rebalancer.core.state import Draft, State
@@ -32,7 +32,7 @@ from rebalancer.core.story import Entry, keys_of, told
 from rebalancer.core.units import PoolName
 
 MethodOf = Callable[[State, Look, datetime], Iterator[Draft]]
-METHODS: tuple[MethodOf, ...] = (reclaim.propose, return_.propose, lend.propose)
+METHODS: tuple[MethodOf, ...] = (reclaim.propose, renew.propose, return_.propose, lend.propose)
 RETURN_ONLY: tuple[MethodOf, ...] = (return_.propose,)
 """What is left while Kafka is silent: protect and return."""
 LOOK_EVERY = timedelta(seconds=1)
@@ -90,7 +90,7 @@ class Engine:
 
     def _plan(self, now: datetime) -> list[Instruction]:
         state = self.state
-        instructions: list[Instruction] = [*ledger.expire(state, now), *ledger.settle_unmarked(state, now)]
+        instructions: list[Instruction] = [*ledger.expire(state, now), *marks.settle_unmarked(state, now)]
         instructions += ledger.close_virtual(state, now)
         pools = self._pools_to_look_at(now)
         waiting = demand.waiting(state.inventory, self._homes, state.policy) if pools else {}
@@ -183,9 +183,14 @@ def _plan_id(cluster: str, draft: Draft, now: datetime) -> str:
 
 
 def _valid_until(draft: Draft, now: datetime, validity: timedelta) -> datetime:
-    """Lends go stale soon; a way home stays valid past its last deadline, so that a new actor finishes it."""
+    """Lends go stale soon, renewals before the way home would be late.
+
+    A way home stays valid past its last deadline, so that a new actor finishes it.
+    """
     if draft.awaits_approval or any(isinstance(step, LendNode) for step in draft.steps):
         return now + validity
+    if draft.method is Method.RENEW:
+        return now + min(validity, return_.MARGIN)
     deadlines = [step.deadline for step in draft.steps if step.kind == "evict"]
     dues = [step.due for step in draft.steps if step.kind == "restore"] if draft.method is Method.RETURN else []
     return max([now, *deadlines, *dues]) + validity

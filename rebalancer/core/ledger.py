@@ -1,7 +1,7 @@
-"""The ledger's bookkeeping: plans adopted, outcomes, node marks and time turned into loans and records.
+"""The ledger's bookkeeping: plans adopted, outcomes and time turned into loans and records.
 
 These handlers write the state and say what must be recorded; they decide nothing about who lends or leaves.
-The cluster wins over the ledger: a mark on a node is a loan, a loan without a mark is lost or was restored.
+What nodes show is squared with it in ``marks``.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from collections import deque
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from rebalancer.core.facts import Node
 from rebalancer.core.instructions import Instruction, RecordLoan, RecordWorkload, WorkloadRecord
 from rebalancer.core.loans import TRANSITIONS, Loan, LoanEvent, LoanPhase, advance
-from rebalancer.core.plan import FINAL, EvictGang, LendNode, Method, Outcome, Plan, RestoreNode, Result
-from rebalancer.core.reasons import Because, Reason
+from rebalancer.core.plan import FINAL, EvictGang, LendNode, Method, Outcome, Plan, RenewLoan, RestoreNode, Result, Step
+from rebalancer.core.reasons import Reason
 from rebalancer.core.state import RETURNS_KEPT, OpenPlan, State
-from rebalancer.core.units import CLOSING, ON_LOAN, Mode
+from rebalancer.core.units import Mode
 
 DAY = timedelta(days=1)
 FINISHED_KEPT = 2000
@@ -37,6 +36,7 @@ def keep(state: State, loan: Loan) -> RecordLoan:
         del state.loan_of[loan.node]
     state.away.get(loan.lender, {}).pop(loan.id, None)
     state.unmarked.pop(loan.node, None)
+    state.unrenewed.pop(loan.id, None)
     state.recalls.pop(loan.node, None)
     if loan.closed_at is not None and (before is None or before.open):
         state.home_since[loan.node] = max(loan.closed_at, state.home_since.get(loan.node, loan.closed_at))
@@ -48,6 +48,13 @@ def move(state: State, loan: Loan, event: LoanEvent, at: datetime) -> list[Instr
     if (loan.phase, event) not in TRANSITIONS:
         return []
     return [keep(state, advance(loan, event, at))]
+
+
+def put_off(state: State, loan: Loan, due: datetime, recall_at: datetime, at: datetime) -> list[Instruction]:
+    """A loan's due time moved at some moment; what is older than its last move changes nothing."""
+    if not loan.open or (loan.renewed_at is not None and at <= loan.renewed_at):
+        return []
+    return [keep(state, replace(loan, due=due, recall_at=recall_at, renewed_at=at))]
 
 
 # -- plans ---------------------------------------------------------------------------------------------------
@@ -93,9 +100,10 @@ def _pretend(state: State, plan: Plan, now: datetime) -> list[Instruction]:
         if isinstance(step, LendNode):
             loan = replace(_loan(plan, step, LoanPhase.ON_LOAN), lent_at=now)
             records.append(keep(state, loan))
-        elif isinstance(step, RestoreNode):
-            loan_ = state.loans.get(step.loan)
-            records += move(state, loan_, LoanEvent.RESTORED, now) if loan_ is not None else []
+        elif isinstance(step, RestoreNode) and step.loan in state.loans:
+            records += move(state, state.loans[step.loan], LoanEvent.RESTORED, now)
+        elif isinstance(step, RenewLoan) and step.loan in state.loans:
+            records += put_off(state, state.loans[step.loan], step.due, step.recall_at, now)
     return records
 
 
@@ -116,14 +124,20 @@ def expire(state: State, now: datetime) -> list[Instruction]:
     """Let go of plans whose validity is over and of which nothing more came; their loans are planned anew."""
     records: list[Instruction] = []
     for open_plan in [item for item in state.plans.values() if now > item.plan.valid_until]:
-        for step in open_plan.pending_steps():
-            if isinstance(step, LendNode):
-                records += move(state, state.loans[step.loan], LoanEvent.REFUSED, now)
+        records += [record for step in open_plan.pending_steps() for record in _given_up(state, step, now)]
         finish(state, open_plan)
     stale = [uid for uid, loan in state.loans.items() if loan.closed_at and now - loan.closed_at > CLOSED_KEPT]
     for uid in stale:
         del state.loans[uid]
     return records
+
+
+def _given_up(state: State, step: Step, at: datetime) -> list[Instruction]:
+    """Nothing more comes of a step: a loan is not opened, or falls due as it was going to."""
+    loan = state.loans.get("" if isinstance(step, EvictGang) else step.loan)
+    if loan is not None and isinstance(step, RenewLoan):
+        state.unrenewed[loan.id] = loan.due
+    return move(state, loan, LoanEvent.REFUSED, at) if loan is not None and isinstance(step, LendNode) else []
 
 
 def finish(state: State, open_plan: OpenPlan) -> None:
@@ -173,8 +187,7 @@ def _whole_plan(state: State, told: Outcome, open_plan: OpenPlan | None) -> list
         if open_plan.results.get(index) in FINAL:
             continue
         open_plan.results[index] = told.result
-        if isinstance(step, LendNode):
-            records += move(state, state.loans[step.loan], LoanEvent.REFUSED, told.at)
+        records += _given_up(state, step, told.at)
     finish(state, open_plan)
     return records
 
@@ -187,10 +200,24 @@ def _by_kind(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[In
         return []
     if told.because.reason is Reason.NODE_GONE and told.result in FINAL:
         return move(state, loan, LoanEvent.NODE_DELETED, told.at)
+    if told.kind == "renew":
+        return _renewed(state, loan, told, open_plan)
     event = _event(told)
     if event is LoanEvent.RESTORED:
         _learn(state, loan, told, open_plan)
     return move(state, loan, event, told.at) if event is not None else []
+
+
+def _renewed(state: State, loan: Loan, told: Outcome, open_plan: OpenPlan | None) -> list[Instruction]:
+    """The loan goes on, or falls due at once as it was going to: its node waits for no other step."""
+    step = open_plan.plan.steps[told.step] if open_plan is not None else None
+    if told.result not in FINAL or not isinstance(step, RenewLoan):
+        return []
+    if state.busy_nodes.get(step.node) == told.plan:
+        del state.busy_nodes[step.node]
+    if told.result is Result.DONE:
+        return put_off(state, loan, step.due, step.recall_at, told.at)
+    return _given_up(state, step, told.at)
 
 
 def _event(told: Outcome) -> LoanEvent | None:
@@ -246,73 +273,3 @@ def evicted_again(state: State, record: WorkloadRecord, plan: str, at: datetime)
     often = len(recent) >= policy.preemptions_per_day
     protected = recent[-policy.preemptions_per_day] + DAY if often else record.protected_until
     return WorkloadRecord(record.workload, record.namespace, recent, at + pause, protected, plan)
-
-
-# -- nodes ---------------------------------------------------------------------------------------------------
-
-
-def node_seen(state: State, node: Node, at: datetime) -> list[Instruction]:
-    """Square the ledger with the mark that a node bears, or does not."""
-    if node.loan is None:
-        loan = state.loans.get(state.loan_of.get(node.uid, ""))
-        if loan is not None and not loan.virtual and loan.lent_at is not None and at > loan.lent_at:
-            state.unmarked.setdefault(node.uid, at)
-        return []
-    state.unmarked.pop(node.uid, None)
-    known = state.loans.get(node.loan.loan)
-    if known is None:
-        return [*_give_way(state, node, at), keep(state, _from_mark(node))]
-    if known.open and known.phase is not LoanPhase.OPENING:
-        return []
-    if known.closed_at is not None and at <= known.closed_at:
-        return []
-    return [*_give_way(state, node, at), *move(state, known, LoanEvent.MARK_FOUND, at)]
-
-
-def _give_way(state: State, node: Node, at: datetime) -> list[Instruction]:
-    """End the loan that the ledger has on a node whose mark names another: the cluster wins."""
-    loan = state.loans.get(state.loan_of.get(node.uid, ""))
-    if loan is None or (node.loan is not None and loan.id == node.loan.loan):
-        return []
-    if loan.virtual:
-        return move(state, loan, LoanEvent.RESTORED, at)
-    return move(state, loan, LoanEvent.REFUSED, at) or move(state, loan, LoanEvent.MARK_MISSING, at)
-
-
-def _from_mark(node: Node) -> Loan:
-    mark = node.loan
-    if mark is None:
-        message = f"node {node.name} bears no mark"
-        raise ValueError(message)
-    recalling = mark.phase == LoanPhase.RECALLING.value or any(taint.key == CLOSING for taint in node.taints)
-    return Loan(
-        id=mark.loan, node=node.uid, node_name=node.name, lender=mark.lender, borrower=mark.borrower, gang=mark.gang,
-        gpus=node.gpus, mode=Mode.ACT, phase=LoanPhase.RECALLING if recalling else LoanPhase.ON_LOAN, plan=mark.plan,
-        because=Because(Reason.CONFIRMED), opened_at=mark.opened_at, due=mark.due, recall_at=mark.recall_at,
-        owner_taint=mark.taint, lent_at=mark.opened_at,
-    )  # fmt: skip
-
-
-def node_gone(state: State, uid: str, at: datetime) -> list[Instruction]:
-    """A node was deleted: its loan ends as node-gone, and its history with it."""
-    state.verdicts.pop(uid, None)
-    loan = state.loans.get(state.loan_of.get(uid, ""))
-    records = move(state, loan, LoanEvent.NODE_DELETED, at) if loan is not None else []
-    state.home_since.pop(uid, None)
-    return records
-
-
-def settle_unmarked(state: State, now: datetime) -> list[Instruction]:
-    """Loans whose node has borne no mark for the freshness bound: restored by other hands, or lost."""
-    records: list[Instruction] = []
-    for uid, since in list(state.unmarked.items()):
-        if now - since <= state.policy.activities.freshness or uid in state.busy_nodes:
-            continue
-        del state.unmarked[uid]
-        loan, node = state.loans.get(state.loan_of.get(uid, "")), state.inventory.nodes.get(uid)
-        if loan is None or node is None:
-            continue
-        ours = any(taint.key in (CLOSING, ON_LOAN) for taint in node.taints)
-        home = not ours and (loan.owner_taint is None or loan.owner_taint in node.taints)
-        records += move(state, loan, LoanEvent.RESTORED if home else LoanEvent.MARK_MISSING, now)
-    return records

@@ -85,6 +85,7 @@ class State:
         self.finished: dict[PlanId, OpenPlan] = {}
         self.complaints: dict[tuple[PlanId, int], Outcome] = {}
         self.unmarked: dict[NodeUid, datetime] = {}
+        self.unrenewed: dict[LoanId, datetime] = {}
         self.refused_policy = ""
         self.blocked_gangs: dict[GangId, tuple[datetime, Because]] = {}
         self.home_since: dict[NodeUid, datetime] = {}
@@ -169,7 +170,8 @@ class State:
     def in_return(self, node: NodeUid) -> bool:
         """Whether an open plan brings this node home."""
         plan = self.plans.get(self.busy_nodes.get(node, ""))
-        return plan is not None and plan.plan.method is not Method.LEND and not plan.plan.awaits_approval
+        stays = (Method.LEND, Method.RENEW)
+        return plan is not None and plan.plan.method not in stays and not plan.plan.awaits_approval
 
     def at_home(self, node: Node) -> bool:
         """Whether the owner has the node for itself: no mark, no open loan, no plan that takes it away."""

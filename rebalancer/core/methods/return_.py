@@ -26,9 +26,9 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
     """Drafts for every loan of this pool that has to start home now, one per reason."""
     if guards.stops_return(state, look, now) is not None:
         return
-    waiting = [loan for loan in state.open_loans(look.pool) if _idle_hands(state, loan)]
-    due = list(_startable(state, look, waiting, now))
-    called = [loan for loan in waiting if loan not in due and _recalled(state, loan) is not None]
+    waiting = idle_hands(state, look)
+    due = list(startable(state, look, waiting, now))
+    called = [loan for loan in waiting if loan not in due and recalled(state, loan) is not None]
     for loans, because in _reasons(state, look, due, called):
         comings, notes = _comings(state, loans, now)
         if not comings:
@@ -38,12 +38,15 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
         yield Draft(look.pool, Method.RETURN, because, steps, notes, pressing=True)
 
 
-def _idle_hands(state: State, loan: Loan) -> bool:
-    return (
-        loan.phase in (LoanPhase.ON_LOAN, LoanPhase.RECALLING)
+def idle_hands(state: State, look: Look) -> list[Loan]:
+    """Loans of the pool that no plan is busy with, in the order in which they fall due."""
+    return [
+        loan
+        for loan in state.open_loans(look.pool)
+        if loan.phase in (LoanPhase.ON_LOAN, LoanPhase.RECALLING)
         and loan.node not in state.busy_nodes
         and loan.node in state.inventory.nodes
-    )
+    ]
 
 
 def start_of_return(state: State, pool: str, loan: Loan, later: int) -> datetime:
@@ -56,7 +59,8 @@ def start_of_return(state: State, pool: str, loan: Loan, later: int) -> datetime
     return loan.due - max(state.return_time(pool), leave) - MARGIN - (later // pace.nodes_per_pool) * pace.per
 
 
-def _startable(state: State, look: Look, waiting: Sequence[Loan], now: datetime) -> Iterator[Loan]:
+def startable(state: State, look: Look, waiting: Sequence[Loan], now: datetime) -> Iterator[Loan]:
+    """Those whose way home has to begin now."""
     for index, loan in enumerate(waiting):
         later = sum(1 for other in waiting[index + 1 :] if other.due - loan.due < state.policy.pace.per)
         unfinished = loan.phase is LoanPhase.RECALLING
@@ -64,7 +68,8 @@ def _startable(state: State, look: Look, waiting: Sequence[Loan], now: datetime)
             yield loan
 
 
-def _recalled(state: State, loan: Loan) -> Because | None:
+def recalled(state: State, loan: Loan) -> Because | None:
+    """What a person said about a loan that makes it come home, or None."""
     asked = state.recalls.get(loan.node)
     if asked is not None:
         return asked
@@ -92,7 +97,7 @@ def _reasons(
         yield due, Because(Reason.LOAN_DUE, numbers)
     groups: dict[str, tuple[list[Loan], Because]] = {}
     for loan in called:
-        because = _recalled(state, loan)
+        because = recalled(state, loan)
         if because is not None:
             key = f"{because.reason}{sorted(because.numbers.items())}"
             groups.setdefault(key, ([], because))[0].append(loan)
