@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from rebalancer.core.facts import Node, Pod, PodPhase, Taint
 from rebalancer.core.fit import Room, place
 from rebalancer.core.inventory import usable
-from rebalancer.core.plan import EvictGang, LendNode, Method, Outcome, Plan, Result
+from rebalancer.core.plan import EvictGang, LendNode, Method, Outcome, Plan, RenewLoan, Result
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.stimuli import OutcomeReported
 from rebalancer.core.units import CLOSING, ON_LOAN, Mode, OwnerClass
@@ -54,6 +54,8 @@ class PerfectActor:
         for index, step in enumerate(plan.steps):
             if isinstance(step, LendNode):
                 self._lend(run, index, step)
+            elif isinstance(step, RenewLoan):
+                self._renew(run, index, step)
             elif step.kind == "close":
                 self._taint(step.node, closing=True)
                 self._tell(run, index, Result.DONE)
@@ -81,6 +83,12 @@ class PerfectActor:
         home = replace(node, taints=tuple(taint for taint in node.taints if taint.key != CLOSING))
         mark = {"recall_at": step.recall_at, "loan": step.loan, "gang": step.gang, "opened_at": self._rig.now}
         self._rig.see(lent(home, step.borrower.value, step.due, **mark))
+        self._tell(run, index, Result.DONE)
+
+    def _renew(self, run: Run, index: int, step: RenewLoan) -> None:
+        node = self._nodes()[step.node]
+        if node.loan is not None:
+            self._rig.see(replace(node, loan=replace(node.loan, due=step.due, recall_at=step.recall_at)))
         self._tell(run, index, Result.DONE)
 
     def _taint(self, uid: str, *, closing: bool) -> None:

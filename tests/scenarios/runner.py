@@ -76,11 +76,11 @@ def _on_engine(table: Plain) -> list[str]:
 
 
 def _in_world(table: Plain) -> list[str]:
-    data = merged({"name": table["name"]}, merged(_bases()[table["base"]], table.get("world", {})))
+    data = merged({"name": "story"}, merged(_bases()[table["base"]], table.get("world", {})))
     lived = worlds.live(data, table.get("mode", "act"))
     now = lived.world.moment
     found = [
         *expecting.complaints(table["expect"], lived.played, lived.driver.engine, now),
-        *worlds.complaints(table["expect"], lived, table, data),
+        *worlds.complaints(table["expect"], lived, data),
     ]
     return [*found, expecting.story(lived.played)] if found else []

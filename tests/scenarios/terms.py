@@ -122,7 +122,7 @@ def merged(base: Plain, over: Plain) -> dict[str, Any]:
 
 
 def names(value: str | Sequence[str]) -> list[str]:
-    """ "n0", "n0..n3" or a list of names."""
+    """A name, a range such as n0..n3, or a list of names."""
     if not isinstance(value, str):
         return list(value)
     first, dots, last = value.partition("..")

@@ -6,9 +6,11 @@ The same scenario format as the simulator's. What happened is kept with its time
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -23,7 +25,8 @@ from tests.scenarios.patterns import targets, within
 from tests.scenarios.stage import Played
 from tests.scenarios.terms import Plain, TableError, Words, merged
 
-Decision = tuple[str, str, str, str]
+Decision = tuple[str, str, str, str, str]
+"""When, which pool, what, on whom, why."""
 
 
 @dataclass(slots=True)
@@ -72,7 +75,7 @@ def _ours(taints: Iterable[Any]) -> bool:
     return any(taint.key.startswith("gpu-rebalancer.io/") for taint in taints)
 
 
-def complaints(expect: Plain, lived: Lived, table: Plain, data: Plain) -> Iterable[str]:
+def complaints(expect: Plain, lived: Lived, data: Plain) -> Iterable[str]:
     """What is not as expected of the cluster itself, and against the other run."""
     world = expect.get("world", {})
     unknown = sorted(set(world) - {"summary", "away", "home", "untouched"})
@@ -89,7 +92,7 @@ def complaints(expect: Plain, lived: Lived, table: Plain, data: Plain) -> Iterab
     if world.get("untouched") and any(nodes for _, nodes in lived.away):
         yield "nodes were touched"
     if "same_as" in expect:
-        yield from _same(expect["same_as"], lived, table, data)
+        yield from _same(expect["same_as"], lived, data)
 
 
 def _between(row: Plain, lived: Lived) -> list[int]:
@@ -108,11 +111,11 @@ def _home(row: Plain, lived: Lived) -> Iterable[str]:
             return
 
 
-def _same(row: Plain, lived: Lived, table: Plain, data: Plain) -> Iterable[str]:
-    other = live(merged(data, row.get("world", {})), row.get("mode", table.get("mode", "act")))
-    mine, theirs = decisions(lived.played), decisions(other.played)
+def _same(row: Plain, lived: Lived, data: Plain) -> Iterable[str]:
+    other = merged(data, row.get("world", {}))
+    mine, theirs = decisions(lived.played), _decided(json.dumps(other, default=str), row.get("mode", "act"))
     if row.get("until") == "first-loan":
-        mine, theirs = _first_loans(lived.played, mine), _first_loans(other.played, theirs)
+        mine, theirs = _first_loans(mine), _first_loans(theirs)
     if not mine:
         yield "there is nothing to compare"
     if mine != theirs:
@@ -121,21 +124,31 @@ def _same(row: Plain, lived: Lived, table: Plain, data: Plain) -> Iterable[str]:
 
 
 def decisions(played: Played) -> list[Decision]:
-    """What runs are compared on: when, what, on whom, why."""
-    return [(at.isoformat(), plan.method.value, _whom(plan), plan.because.reason.value) for at, plan in played.plans]
+    """What runs are compared on."""
+    return [
+        (at.isoformat(), plan.pool, plan.method.value, _whom(plan), plan.because.reason.value)
+        for at, plan in played.plans
+    ]
 
 
 def _whom(plan: Plan) -> str:
     parts = [f"{kind}:{','.join(sorted(targets(plan, kind)))}" for kind in ("lend", "close", "evict")]
-    return " ".join([plan.pool, *parts])
+    return " ".join(parts)
 
 
-def _first_loans(played: Played, found: list[Decision]) -> list[Decision]:
+@cache
+def _decided(data: str, mode: str) -> list[Decision]:
+    """What another run decides: several stories are compared with the same clean one."""
+    return decisions(live(json.loads(data), mode).played)
+
+
+def _first_loans(found: list[Decision]) -> list[Decision]:
     """The decisions of each pool up to its first loan."""
     kept, lent = [], set()
-    for (_, plan), decision in zip(played.plans, found, strict=True):
-        if plan.pool not in lent:
+    for decision in found:
+        _, pool, method, _, _ = decision
+        if pool not in lent:
             kept.append(decision)
-        if plan.method is Method.LEND:
-            lent.add(plan.pool)
+        if method == Method.LEND.value:
+            lent.add(pool)
     return kept
