@@ -11,11 +11,16 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from rebalancer.adapters.decode.foreign import FORMATS
 from rebalancer.core.plan import Method, Result
 
 NAMESPACE = "gpu_rebalancer"
 ROLES = ("collect", "telemetry", "decide", "act")
 STAGES = ("topic", "bytes", "envelope", "shape", "meaning", "route", "handle")
+ROWS_DROPPED = (
+    "no-gpu", "unused-metric", "blank", "nan", "range", "unknown-node", "stale", "late", "future", "old", "crowded",
+)  # fmt: skip
+LISTS = ("told", "not-whole", "shared")
 LATENCIES = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
@@ -45,7 +50,35 @@ class Metrics:
         self.term = self._gauge("term", "The decider's fencing term.", ())
         self.max_loans = self._gauge("loans_limit", "Loans allowed at once; +Inf: no limit.", ())
         self.max_loans.set(math.inf if max_loans is None else max_loans)
+        self._begin_sources()
         self._begin()
+
+    def _begin_sources(self) -> None:
+        """What configured sources bring; only where they may run."""
+        self.source_records = self._counter("source_records", "Foreign records read. Labeled by format.", ("format",))
+        self.source_rejected = self._counter(
+            "source_rejected", "Foreign records, or parts of them, that could not be read. Labeled by format.", ("format",)
+        )
+        self.source_hints = self._counter(
+            "source_hints", "Changes told without their content, which nothing follows from. Labeled by format.", ("format",)
+        )
+        self.source_stale = self._counter(
+            "source_stale", "Streams of objects that broke off, so that a full list is wanted. Labeled by format.", ("format",)
+        )
+        self.source_rows = self._counter("source_rows", "Metric rows of GPUs that were taken.", ())
+        self.source_rows_dropped = self._counter(
+            "source_rows_dropped", "Metric rows that no sample was made of. Labeled by reason.", ("reason",)
+        )
+        self.source_lists = self._counter(
+            "source_lists", "Full lists that ended, and whether they were told. Labeled by result.", ("result",)
+        )
+        for spelled in FORMATS if "collect" in self.roles else ():
+            for metric in (self.source_records, self.source_rejected, self.source_hints, self.source_stale):
+                metric.labels(spelled)
+        for reason in ROWS_DROPPED if "collect" in self.roles else ():
+            self.source_rows_dropped.labels(reason)
+        for result in LISTS if "collect" in self.roles else ():
+            self.source_lists.labels(result)
 
     def _begin(self) -> None:
         for role in self.roles:

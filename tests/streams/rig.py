@@ -1,7 +1,6 @@
 """All roles of one simulated cluster in one process, stepped through whatever broker there is."""
 
 import asyncio
-import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -21,7 +20,7 @@ from rebalancer.core.policy import Policy
 from rebalancer.simulate.cluster import SimulatedCluster
 
 PARTITIONS = 4
-LINGER = int(os.environ.get('LINGER', '0'))
+LINGER = 2  # milliseconds: fewer and larger requests
 
 
 class Rig:
@@ -89,6 +88,7 @@ class Rig:
         await self._stack.enter_async_context(self.publisher)
         for role in (*self.telemetries, *self.decides):
             await role.start()
+            await role.ready()  # one joins after the other: fewer rebalances
             self._stack.push_async_callback(role.stop)
         acting = asyncio.create_task(self.act.run())
         self._stack.push_async_callback(_cancelled, acting)

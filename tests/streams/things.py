@@ -1,6 +1,7 @@
 """Small objects of the core for the streams' tests."""
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from rebalancer.core.facts import Node
 from rebalancer.core.plan import Method, Outcome, Plan, Result
@@ -9,7 +10,6 @@ from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.telemetry import DeviceReading, NodeSample
 from rebalancer.core.units import Mode, OwnerClass
 from rebalancer.core.windows import Window
-from zoneinfo import ZoneInfo
 
 CLUSTER = "sim"
 NOW = datetime(2026, 3, 2, 22, tzinfo=UTC)

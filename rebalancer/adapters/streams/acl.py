@@ -31,10 +31,15 @@ NEEDS: Mapping[Role, _Needs] = {
         (*_FACTS, v1.CONTROL, v1.SAMPLE_DEMAND, v1.STATE_NODE, v1.STATE_TELEMETRY, *_LEDGER, v1.PLAN, v1.OUTCOME),
         (*_LEDGER, v1.USAGE_LOAN, v1.PLAN, v1.CONTROL, v1.JOURNAL),
     ),
-    "act": _Needs((v1.PLAN, v1.CONTROL, v1.OUTCOME), (v1.OUTCOME,)),
+    "act": _Needs((v1.PLAN, v1.CONTROL, v1.FACT_TOPICS["control"], v1.OUTCOME), (v1.OUTCOME,)),
     "subscriber": _Needs((v1.STATE_NODE, v1.STATE_TELEMETRY, *_LEDGER, v1.USAGE_LOAN, v1.PLAN, v1.OUTCOME), ()),
 }
 """Roles also write the dead letters of what they read; a subscriber does not."""
+
+SOURCES_READ = (v1.FACT_TOPICS["node"], v1.FACT_TOPICS["pod"])
+"""Where the reader of foreign sources learns which nodes and pods there are."""
+SOURCES_WRITE = (v1.CONTROL, *(f"{topic}.dlq" for topic in (v1.FACT_TOPICS["pod"], v1.SAMPLE_DEVICE)))
+"""What it writes beside facts and samples; dead letters lie beside our topics, never beside the foreign ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +80,9 @@ def acl(role: Role, principal: str = "", *, sources: Sequence[str] = ()) -> list
 
 def _permissions(role: Role, who: str, sources: Sequence[str]) -> Iterator[Acl]:
     needs = NEEDS[role]
-    read = (*needs.reads, *sources)
-    dead = () if role == "subscriber" else tuple(f"{topic}.dlq" for topic in read)
-    write = (*needs.writes, *dead)
+    read = (*needs.reads, *sources, *(SOURCES_READ if sources else ()))
+    dead = () if role == "subscriber" else tuple(f"{topic}.dlq" for topic in needs.reads)
+    write = (*needs.writes, *dead, *(SOURCES_WRITE if sources else ()))
     for topic in sorted({*read, *write}):
         wanted = (("Read", read), ("Write", write), ("Describe", (topic,)))
         yield Acl(who, "topic", topic, "literal", tuple(name for name, where in wanted if topic in where))

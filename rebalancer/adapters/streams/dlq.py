@@ -15,6 +15,10 @@ from rebalancer.adapters.translate import WireError, dead_letter
 from rebalancer.wire.envelope import Record
 
 log = structlog.get_logger(__name__)
+LETTER = 900_000
+"""Bytes of a foreign value that are kept: Kafka's default limit for a record, less headers and framing."""
+FOREIGN_HEADERS = 32_768
+"""Bytes of foreign headers that are kept; beyond them none are."""
 
 
 class DeadLetters:
@@ -26,8 +30,18 @@ class DeadLetters:
     async def bury(self, bad: Came, error: WireError) -> None:
         """Publish the letter and wait for the broker; raises NotPublished if it does not take it."""
         record = Record(bad.topic, bad.key, bad.value, list(bad.headers))
-        letter = dead_letter(record, bad.partition, bad.offset, error)
-        await self._publisher.settle([await self._publisher.post_to(letter, bad.partition)])
+        await self._put(dead_letter(record, bad.partition, bad.offset, error), bad.partition, bad, error)
+
+    async def bury_foreign(self, bad: Came, target: str, cluster: str, error: WireError) -> None:
+        """Publish the letter of a record from a topic that is not ours, beside the topic that it was meant for.
+
+        Its headers name the foreign topic; what Kafka would refuse for its size is cut, and its size told.
+        """
+        letter = foreign_letter(bad, target, error)
+        await self._put(letter, self._publisher.partition(cluster), bad, error)
+
+    async def _put(self, letter: Record, partition: int, bad: Came, error: WireError) -> None:
+        await self._publisher.settle([await self._publisher.post_to(letter, partition)])
         self._metrics.dead_letters.labels(self._role, error.stage).inc()
         log.warning(
             "dead letter",
@@ -37,6 +51,19 @@ class DeadLetters:
             stage=error.stage,
             reason=error.reason,
         )
+
+
+def foreign_letter(bad: Came, target: str, error: WireError) -> Record:
+    """The letter for the dead letters of our topic ``target``."""
+    kept = [(name, value if isinstance(value, bytes) else b"") for name, value in bad.headers]
+    if sum(len(name) + len(value) for name, value in kept) > FOREIGN_HEADERS:
+        kept = []
+    value, key = bad.value, bad.key[:FOREIGN_HEADERS]
+    if value is not None and len(value) > LETTER:
+        kept.append(("dlq_size", str(len(value)).encode()))
+        value = value[:LETTER]
+    letter = dead_letter(Record(bad.topic, key, value, kept), bad.partition, bad.offset, error)
+    return letter._replace(topic=f"{target}.dlq")
 
 
 def refused(error: Exception) -> WireError:
