@@ -125,6 +125,13 @@ def test_a_gang_whose_budget_can_never_let_all_of_it_go(least: int, never: bool)
         assert dict(found.numbers) == {"budget": "b", "ceiling": 3, "members": 4, "gang": "ml/a"}
 
 
+def test_a_budget_may_allow_more_than_the_gang_has() -> None:
+    pods = gang("a", pods=2)
+    inventory = known(*pods, budget("b", "a", 0, expected=8))
+    assert never_evictable(inventory, "ml/a", pods) is None
+    assert never_evictable(known(*pods), "ml/a", pods) is None
+
+
 def test_what_a_budget_allows_now_says_nothing_about_what_it_could_ever_allow() -> None:
     pods = gang("a", pods=4)
     assert never_evictable(known(*pods, budget("b", "a", 0, expected=4)), "ml/a", pods) is None
