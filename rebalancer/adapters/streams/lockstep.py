@@ -19,7 +19,7 @@ from rebalancer.adapters.streams.collect import KINDS, Teller
 from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.adapters.streams.loader import consumer_at
 from rebalancer.adapters.streams.publish import Publisher
-from rebalancer.adapters.translate import Barrier, decode, encode_barrier
+from rebalancer.adapters.translate import Barrier, WireError, decode, encode_barrier
 from rebalancer.core.ports import World
 from rebalancer.wire import v1
 
@@ -74,7 +74,10 @@ class BarrierWatch:
             consumer.assign([place])
             await consumer.seek_to_end(place)
             async for record in consumer:
-                found = decode(record.topic, record.key, record.value, record.headers)
+                try:
+                    found = decode(record.topic, record.key, record.value, record.headers)
+                except WireError:
+                    continue  # decide reads the same topic and buries it
                 if isinstance(found, Barrier):
                     self.note(found)
 
