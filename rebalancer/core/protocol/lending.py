@@ -103,7 +103,8 @@ class Lend:
 
     def _edited(self, edit: NodeEdit, now: datetime) -> None:
         if not edit.confirmed:
-            self._refused(edit.because or Because(Reason.NODE_CHANGED))
+            unknown = Because(Reason.NODE_CHANGED, {"node": self.step.node_name, "why": "it cannot be edited"})
+            self._refused(edit.because or unknown)
         elif self.phase is Lending.CLOSING:
             found = edit.node is not None and edit.node.loan is not None
             self._settled_at = now + self._acting.settle
