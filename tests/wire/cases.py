@@ -70,7 +70,7 @@ MEMORY = instructions.PoolMemory(
 LOAN = loans.Loan(
     "loan-1", "node-uid-7", "a100-07", "infer-a100", OwnerClass.TRAINING, "ml/train-7b", 8, Mode.ACT,
     loans.LoanPhase.RECALLING, "plan-1", LENT, AT, DUE, DUE - timedelta(minutes=20), TAINT, lent_at=AT,
-    closing_at=AT, lost_gpu_seconds=12.5,
+    closing_at=AT, lost_gpu_seconds=12.5, renewed_at=AT,
 )  # fmt: skip
 WORKLOAD = instructions.WorkloadRecord("ml/research/train-7b", "ml", (AT,), AT, None, "plan-1")
 EVICT = plan.EvictGang(
@@ -86,6 +86,8 @@ PLAN = plan.Plan(
         plan.CloseNode("loan-1", "node-uid-7", "a100-07"),
         EVICT,
         plan.RestoreNode("loan-1", "node-uid-7", "a100-07", DUE),
+        plan.RestoreNode("", "node-uid-8", "a100-08", DUE, TAINT),
+        plan.RenewLoan("loan-1", "node-uid-7", "a100-07", DUE, DUE - timedelta(minutes=20)),
     ),
     AT, AT + timedelta(minutes=10), (plan.Alternative("ml/huge", TOO_LARGE),), pressing=True, term=41,
 )  # fmt: skip
