@@ -16,8 +16,8 @@ from rebalancer.core.instructions import RaiseAlert
 from rebalancer.core.methods.lend import refuses
 from rebalancer.core.plan import Outcome, Plan
 from tests.scenarios import patterns, terms
+from tests.scenarios.memory import Played
 from tests.scenarios.patterns import ALERT, OUTCOME, PLAN, line, matching, within
-from tests.scenarios.stage import Played
 from tests.scenarios.terms import Plain, TableError
 
 Complaints = Iterator[str]

@@ -7,7 +7,7 @@ verdicts that changed are told, plans are made once. The invariants are checked 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -16,18 +16,8 @@ from rebalancer.adapters.policyfile import PolicyRefused as Refused
 from rebalancer.adapters.policyfile import parse_policy
 from rebalancer.core.engine import Engine
 from rebalancer.core.facts import Node, Pod
-from rebalancer.core.instructions import (
-    ClearAlert,
-    Instruction,
-    PublishPlan,
-    RaiseAlert,
-    RecordForecast,
-    RecordLoan,
-    RecordPool,
-    RecordWorkload,
-    WorkloadRecord,
-)
-from rebalancer.core.plan import Outcome, Plan
+from rebalancer.core.instructions import PublishPlan, WorkloadRecord
+from rebalancer.core.plan import Plan
 from rebalancer.core.stimuli import (
     Approved,
     DemandReported,
@@ -35,12 +25,10 @@ from rebalancer.core.stimuli import (
     FactDeleted,
     FactObserved,
     HeartbeatHeard,
-    OutcomeReported,
     PolicyAdopted,
     PolicyRefused,
     RecallRequested,
     Restored,
-    Stimulus,
     StreamLagged,
     TermBegan,
     TimePassed,
@@ -48,9 +36,9 @@ from rebalancer.core.stimuli import (
 )
 from rebalancer.core.telemetry import DemandSample, Heartbeat, Verdict
 from rebalancer.core.units import Activity
-from tests.core.build import Rig
 from tests.scenarios import terms
 from tests.scenarios.hands import PerfectActor, schedule
+from tests.scenarios.memory import Memory, Played
 from tests.scenarios.terms import Plain, TableError, Words, merged
 
 DEFAULTS: Plain = {
@@ -60,64 +48,6 @@ DEFAULTS: Plain = {
 """What a table need not say. No headroom unless asked for: no prior, and buckets too long to learn from minutes."""
 LOAD = 0.6
 """Utilisation of a GPU that a pod holds, unless a table says otherwise: below the target, so demand is what is held."""
-
-
-@dataclass(slots=True)
-class Played:
-    """All that became visible, with the moment at which it did."""
-
-    words: Words
-    plans: list[tuple[datetime, Plan]] = field(default_factory=list)
-    outcomes: list[tuple[datetime, Outcome]] = field(default_factory=list)
-    alerts: list[tuple[datetime, RaiseAlert]] = field(default_factory=list)
-    cleared: dict[str, datetime] = field(default_factory=dict)
-    pools: dict[str, RecordPool] = field(default_factory=dict)
-    flaws: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Kept:
-    """What the topics would hold of our own records: enough to start again."""
-
-    loans: dict[str, RecordLoan] = field(default_factory=dict)
-    workloads: dict[str, RecordWorkload] = field(default_factory=dict)
-    pools: dict[str, RecordForecast] = field(default_factory=dict)
-
-
-class Memory(Rig):
-    """A rig that also keeps what it heard and said."""
-
-    def __init__(self, words: Words, table: Plain) -> None:
-        self.played = Played(words)
-        self.kept = Kept()
-        chosen = terms.policy(words, table["pools"], table["policy"])
-        super().__init__(chosen, now=words.start, term=table.get("term", 1))
-
-    def tell(self, *stimuli: Stimulus) -> list[Instruction]:
-        """As a rig, remembering."""
-        for stimulus in stimuli:
-            if isinstance(stimulus, OutcomeReported):
-                self.played.outcomes.append((self.now, stimulus.outcome))
-        answers = super().tell(*stimuli)
-        for item in answers:
-            self._note(item)
-        return answers
-
-    def _note(self, item: Instruction) -> None:
-        if isinstance(item, PublishPlan):
-            self.played.plans.append((self.now, item.plan))
-        elif isinstance(item, RaiseAlert):
-            self.played.alerts.append((self.now, item))
-        elif isinstance(item, ClearAlert):
-            self.played.cleared[item.id] = self.now
-        elif isinstance(item, RecordPool):
-            self.played.pools[item.state.pool] = item
-        elif isinstance(item, RecordLoan):
-            self.kept.loans[item.loan.id] = item
-        elif isinstance(item, RecordWorkload):
-            self.kept.workloads[item.record.workload] = item
-        elif isinstance(item, RecordForecast):
-            self.kept.pools[item.memory.pool] = item
 
 
 class Stage:

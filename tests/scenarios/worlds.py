@@ -21,8 +21,8 @@ from rebalancer.simulate.cluster import SimulatedCluster
 from rebalancer.simulate.direct import Direct
 from rebalancer.simulate.loading import load
 from rebalancer.simulate.policies import policy_of
+from tests.scenarios.memory import Played
 from tests.scenarios.patterns import targets, within
-from tests.scenarios.stage import Played
 from tests.scenarios.terms import Plain, TableError, Words, merged
 
 Decision = tuple[str, str, str, str, str]
