@@ -21,6 +21,7 @@ from pydantic_settings import (
 from pydantic_settings.exceptions import SettingsError
 
 from rebalancer.adapters.streams.connection import KafkaSettings
+from rebalancer.adapters.streams.source_settings import SourceSettings
 from rebalancer.wire.envelope import cluster_partition
 
 PREFIX = "GPU_REBALANCER_"
@@ -93,6 +94,8 @@ class Settings(BaseSettings):
     """Cluster to partition; clusters that are not named go by hash."""
     simulate: str = ""
     """Name or path of a scenario: collect and act work on a simulated cluster in real time. For trying out only."""
+    sources: tuple[SourceSettings, ...] = ()
+    """Foreign topics that role collect reads: [{topic, format, cluster}]. With them it needs no cluster to look at."""
     lease: LeaseSettings = Field(default_factory=LeaseSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)
@@ -113,6 +116,9 @@ class Settings(BaseSettings):
         for cluster, partition in self.placed.items():
             if not 0 <= partition < self.partitions:
                 raise ValueError(f"placed.{cluster}: partition {partition} is not below {self.partitions}")
+        named = [source.topic for source in self.sources]
+        for twice in sorted({topic for topic in named if named.count(topic) > 1}):
+            raise ValueError(f"sources: {twice} is named twice")
         return self
 
     @property

@@ -57,13 +57,19 @@ class Metrics:
         """What configured sources bring; only where they may run."""
         self.source_records = self._counter("source_records", "Foreign records read. Labeled by format.", ("format",))
         self.source_rejected = self._counter(
-            "source_rejected", "Foreign records, or parts of them, that could not be read. Labeled by format.", ("format",)
+            "source_rejected",
+            "Foreign records, or parts of them, that could not be read. Labeled by format.",
+            ("format",),
         )
         self.source_hints = self._counter(
-            "source_hints", "Changes told without their content, which nothing follows from. Labeled by format.", ("format",)
+            "source_hints",
+            "Changes told without their content, which nothing follows from. Labeled by format.",
+            ("format",),
         )
         self.source_stale = self._counter(
-            "source_stale", "Streams of objects that broke off, so that a full list is wanted. Labeled by format.", ("format",)
+            "source_stale",
+            "Streams of objects that broke off, so that a full list is wanted. Labeled by format.",
+            ("format",),
         )
         self.source_rows = self._counter("source_rows", "Metric rows of GPUs that were taken.", ())
         self.source_rows_dropped = self._counter(

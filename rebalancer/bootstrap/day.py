@@ -21,12 +21,13 @@ from rebalancer.adapters.streams.publish import Publisher
 from rebalancer.adapters.streams.tap import Tap
 from rebalancer.adapters.tapfolder import read_folder
 from rebalancer.bootstrap.explained import decisions, unexplained
+from rebalancer.bootstrap.textworld import TextWorld
 from rebalancer.bootstrap.workers import Ground, Workers
 from rebalancer.simulate.cluster import SimulatedCluster
 from rebalancer.simulate.demo import demo as shipped_day
 from rebalancer.simulate.policies import policy_of
 from rebalancer.simulate.scenario import Scenario
-from rebalancer.simulate.stepview import DemoOptions, DemoResult, StepView
+from rebalancer.simulate.stepview import DemoOptions, DemoResult, StepView, TelemetryAs
 from rebalancer.simulate.traces import trace_scenario
 from rebalancer.simulate.viewing import view_of
 from rebalancer.wire.topics import topics
@@ -34,6 +35,8 @@ from rebalancer.wire.topics import topics
 CLUSTER = "demo"
 EMBEDDED_FETCH_MS = 5
 """The embedded broker does not wake a waiting fetch, so fetches there may wait only this long."""
+TAP_FETCH_MS = 250
+"""The tap is in no hurry, and every fetch costs."""
 TOLD = 20
 """Unexplained things named in the summary; the count is of all."""
 
@@ -60,11 +63,12 @@ async def demo(options: DemoOptions) -> AsyncIterator[StepView | DemoResult]:
         policy = policy_of(scenario, options.mode)
         ground = Ground(kafka, CLUSTER, policy, world, scratch, wait)
         driver = await stack.enter_async_context(Publisher(kafka))
-        tap = Tap(kafka, folder, [driver.partition(CLUSTER)], fetch_wait_ms=wait)
+        tap = Tap(kafka, folder, [driver.partition(CLUSTER)], fetch_wait_ms=wait and TAP_FETCH_MS)
         await _topics(kafka, broker)
         await tap.start()
         workers = await stack.enter_async_context(Workers(ground, options.workers))
-        lockstep = Lockstep(world, driver, CLUSTER, workers.watch, workers.alone)
+        spoken = TextWorld(world) if options.telemetry is TelemetryAs.TEXT else world
+        lockstep = Lockstep(spoken, driver, CLUSTER, workers.watch, workers.alone)
         started, seen = world.moment, set[str]()
         async for step in lockstep.steps():
             workers.check()

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 
 import structlog
 
+from rebalancer.adapters.decode.dialects import dialect
+from rebalancer.adapters.decode.kubernetes import Reading
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.policyfile import PolicyRefused, load_policy
 from rebalancer.adapters.serving import pages, serving
@@ -25,6 +27,7 @@ from rebalancer.adapters.streams.collect import Collect, Teller
 from rebalancer.adapters.streams.decide import Decide
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
+from rebalancer.adapters.streams.sources import Sources
 from rebalancer.adapters.streams.telemetry import Telemetry
 from rebalancer.core.policy import Policy
 from rebalancer.settings import Role, Settings
@@ -78,6 +81,7 @@ class Service:
         self._telemetry: Telemetry | None = None
         self._decide: Decide | None = None
         self._act: Act | None = None
+        self._sources: Sources | None = None
         self._digest = ""
 
     async def begin(self) -> list[Work]:
@@ -121,6 +125,10 @@ class Service:
 
     def _begin_at_cluster(self, policy: Policy, publisher: Publisher) -> None:
         settings = self._settings
+        if Role.COLLECT in settings.roles and settings.sources:
+            self._begin_sources(policy, publisher)
+            if not settings.simulate and Role.ACT not in settings.roles:
+                return
         if not settings.simulate:
             message = "roles collect and act need a cluster: this release has the simulated one only (simulate: NAME)"
             raise NoCluster(message)
@@ -133,6 +141,13 @@ class Service:
             self._act = Act(settings.kafka, settings.cluster, policy, world, world, publisher, self._metrics)
             self._healths.append(self._act.health)
             self._works.append(self._act.run)
+
+    def _begin_sources(self, policy: Policy, publisher: Publisher) -> None:
+        settings, reading = self._settings, Reading(dialect(policy))
+        role = Sources(settings.kafka, settings.sources, publisher, settings.cluster, self._metrics, reading)
+        self._sources = role
+        self._healths.append(role.health)
+        self._works.append(role.run)
 
     # -- policy ----------------------------------------------------------------------------------------------
 
@@ -164,6 +179,8 @@ class Service:
             await self._decide.adopt(self._settings.cluster, policy, self._digest)
         if self._act is not None:
             self._act.adopt_policy(policy)
+        if self._sources is not None:
+            self._sources.adopt(Reading(dialect(policy)))
 
 
 async def _sample(world: RealTime, publisher: Publisher, cluster: str) -> None:

@@ -22,7 +22,7 @@ from rebalancer.cli.options import Json
 from rebalancer.cli.output import encoded, put_json, put_table
 from rebalancer.cli.stage import stage
 from rebalancer.core.units import Mode
-from rebalancer.simulate.stepview import DemoOptions, DemoResult, StepView, TraceOptions
+from rebalancer.simulate.stepview import DemoOptions, DemoResult, StepView, TelemetryAs, TraceOptions
 
 MUST_BE_ZERO = ("gangs_split", "loans_overdue", "unexplained")
 ZERO_OUTSIDE_SPIKE = "shortage_outside_spike"
@@ -40,6 +40,9 @@ Workers = Annotated[int, typer.Option("--workers", min=1, max=8, help="Workers o
 Brokers = Annotated[
     str, typer.Option("--kafka", metavar="HOST:PORT,...", help="These brokers instead of the embedded one.")
 ]
+Spoken = Annotated[
+    TelemetryAs, typer.Option("--telemetry", help="text: samples go through exporter pages and their decoder.")
+]
 Days = Annotated[float | None, typer.Option("--days", min=0.01, max=28, help="Length; by default the scenario's.")]
 
 
@@ -56,6 +59,7 @@ def demo(
     ] = "",
     workers: Workers = 1,
     kafka: Brokers = "",
+    telemetry: Spoken = TelemetryAs.NATIVE,
     demand: Annotated[
         Path | None, typer.Option("--demand", metavar="FILE", help="Inference load: t_s, requests/s.")
     ] = None,
@@ -96,7 +100,7 @@ def demo(
     )
     for path in (demand, jobs):
         readable(path)
-    asked = DemoOptions(scenario, out, seed, days, mode, workers, demand, jobs, traces, kafka)
+    asked = DemoOptions(scenario, out, seed, days, mode, workers, demand, jobs, traces, kafka, telemetry)
     live(asked, headless=headless or json == Path("-"), json=json)
 
 

@@ -28,6 +28,15 @@ class Standing(StrEnum):
     """Not usable: lost, cordoned or unhealthy."""
 
 
+class TelemetryAs(StrEnum):
+    """How a simulated exporter speaks."""
+
+    NATIVE = "native"
+    """Samples as our own records hold them."""
+    TEXT = "text"
+    """dcgm-exporter's text pages, read as a real one's would be."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeSquare:
     """One node's GPUs: ``busy + idle + unknown`` is what it has. ``user``: the class that it serves now."""
@@ -121,6 +130,7 @@ class DemoOptions:
     traces: TraceOptions = field(default_factory=TraceOptions)
     kafka: str = ""
     """Brokers to use instead of the embedded one."""
+    telemetry: TelemetryAs = TelemetryAs.NATIVE
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from rebalancer.adapters.decode.control import is_control
 from rebalancer.adapters.decode.errors import DecodeError
 from rebalancer.adapters.decode.kubernetes import Reading, decode_object, fact_kind
-from rebalancer.adapters.decode.objects import mapping, metadata, text, whole
+from rebalancer.adapters.decode.objects import items, mapping, metadata, text, whole
 from rebalancer.core.stimuli import Fact, FactKind
 
 STAGE = "watch"
@@ -22,10 +22,11 @@ STAGE = "watch"
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """An object as it now is. ``at``: event time if the envelope had one."""
+    """An object as it now is. ``at``: event time if the envelope had one; ``addresses``: a node's or a pod's."""
 
     fact: Fact
     at: datetime | None = None
+    addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,14 @@ def changed(raw: Mapping[str, Any], reading: Reading, at: datetime | None = None
     fact = decode_object(raw, reading)
     if fact is None:
         return ()
-    return (Changed(fact, at),)
+    return (Changed(fact, at, _addresses(raw)),)
+
+
+def _addresses(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names and addresses of a node, or the address of a pod: exporters are often known by nothing else."""
+    status = mapping(raw.get("status"))
+    found = [text(status.get("podIP")), *(text(item.get("address")) for item in items(status.get("addresses")))]
+    return tuple(address for address in found if address)
 
 
 def gone(raw: Mapping[str, Any], at: datetime | None = None) -> tuple[Seen, ...]:

@@ -6,6 +6,8 @@ wrong with a record is said by whoever refused it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
 from rebalancer.adapters.metrics import Metrics
@@ -55,7 +57,8 @@ class DeadLetters:
 
 def foreign_letter(bad: Came, target: str, error: WireError) -> Record:
     """The letter for the dead letters of our topic ``target``."""
-    kept = [(name, value if isinstance(value, bytes) else b"") for name, value in bad.headers]
+    headers: Sequence[tuple[str, bytes | None]] = bad.headers  # others' may have no value
+    kept = [(name, value or b"") for name, value in headers]
     if sum(len(name) + len(value) for name, value in kept) > FOREIGN_HEADERS:
         kept = []
     value, key = bad.value, bad.key[:FOREIGN_HEADERS]
