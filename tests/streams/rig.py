@@ -54,7 +54,12 @@ class Rig:
 
         self.telemetries = [
             Telemetry(
-                settings("telemetry", number), {cluster: policy}, self.publisher, self.metrics, f"t{number}", lockstep=True
+                settings("telemetry", number),
+                {cluster: policy},
+                self.publisher,
+                self.metrics,
+                f"t{number}",
+                lockstep=True,
             )
             for number in range(workers)
         ]
@@ -86,7 +91,8 @@ class Rig:
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.publisher)
-        for role in (*self.telemetries, *self.decides):
+        roles: list[Telemetry | Decide] = [*self.telemetries, *self.decides]
+        for role in roles:
             await role.start()
             await role.ready()  # one joins after the other: fewer rebalances
             self._stack.push_async_callback(role.stop)
@@ -101,7 +107,7 @@ class Rig:
     async def settled(self, within: float = 60.0) -> None:
         """All partitions are assigned, each once, and loaded."""
         async with asyncio.timeout(within):
-            while not self._settled():
+            while not self._settled():  # noqa: ASYNC110 - it lives in several objects
                 await asyncio.sleep(0.05)
 
     def _settled(self) -> bool:

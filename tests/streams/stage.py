@@ -68,10 +68,8 @@ class Stage:
         """A complete list of nodes and of no pods."""
         now = datetime.now(UTC)
         facts = [encode_fact(node(uid, now), CLUSTER, now) for uid in uids]
-        marks = [
-            encode_snapshot(mark, CLUSTER)
-            for mark in (SnapshotBegan("pod", "1", now), SnapshotEnded("pod", "1", 0, now), SnapshotBegan("node", "1", now))
-        ]
+        pods = (SnapshotBegan("pod", "1", now), SnapshotEnded("pod", "1", 0, now))
+        marks = [encode_snapshot(mark, CLUSTER) for mark in (*pods, SnapshotBegan("node", "1", now))]
         await self.send(*marks, *facts, encode_snapshot(SnapshotEnded("node", "1", len(facts), now), CLUSTER))
 
     async def lying(self, topic: str, partition: int | None = None) -> list[Came]:
@@ -91,14 +89,14 @@ async def staged(server: KafkaServer, folder: Path) -> AsyncIterator[Stage]:
 async def until(holds: Callable[[], Any], within: float = 20.0) -> None:
     """Wait for a condition; fails with TimeoutError."""
     async with asyncio.timeout(within):
-        while not holds():
+        while not holds():  # noqa: ASYNC110 - any condition, wherever it lives
             await asyncio.sleep(0.02)
 
 
 async def eventually(ask: Callable[[], Awaitable[Any]], within: float = 20.0) -> Any:
     """Wait for an awaited answer that is true, and return it."""
     async with asyncio.timeout(within):
-        while not (found := await ask()):
+        while not (found := await ask()):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.1)
         return found
 

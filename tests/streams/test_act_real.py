@@ -12,7 +12,7 @@ from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.act import Act
 from rebalancer.adapters.streams.publish import Publisher
 from rebalancer.adapters.translate import TermRecord, decode, encode_plan, encode_term
-from rebalancer.core.plan import CloseNode, Method, Outcome, Plan, Result
+from rebalancer.core.plan import FINAL, CloseNode, Method, Outcome, Plan, Result
 from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved, OutcomeReported
@@ -74,13 +74,14 @@ def closing(name: str, term: int) -> Record:
 
 
 async def outcomes(stage: Stage) -> list[Outcome]:
-    found = [decode(*one[:1], *one[3:]) for one in await stage.lying(v1.OUTCOME)]
+    found = [decode(one.topic, one.key, one.value, one.headers) for one in await stage.lying(v1.OUTCOME)]
     return [one.outcome for one in found if isinstance(one, OutcomeReported)]
 
 
 async def ended(stage: Stage, *plans: str) -> dict[str, Result]:
     """How each plan's step ended, once all these have."""
-    ends = {one.plan: one.result for one in await outcomes(stage) if one.result not in (Result.STARTED, Result.BLOCKED)}
+    final = [one for one in await outcomes(stage) if one.result in FINAL]
+    ends: dict[str, Result] = {one.plan: one.result for one in final}
     return ends if set(plans) <= set(ends) else {}
 
 

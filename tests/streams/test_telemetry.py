@@ -24,9 +24,10 @@ class Bench:
     """A telemetry worker that is fed by hand."""
 
     def __init__(self, folder: Path, *, lockstep: bool) -> None:
-        self.publisher: Any = FakePublisher()
+        self.publisher = FakePublisher()
+        publisher: Any = self.publisher
         settings = AppSettings("group", KafkaSettings(), data_dir=folder)
-        self.role = Telemetry(settings, {CLUSTER: POLICY}, self.publisher, Metrics(), "t0", lockstep=lockstep)
+        self.role = Telemetry(settings, {CLUSTER: POLICY}, publisher, Metrics(), "t0", lockstep=lockstep)
         self.offset = 0
 
     async def feed(self, *records: Record, partition: int = 1) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,31 +22,21 @@ from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.adapters.streams.dlq import DeadLetters, refused
 from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
-from rebalancer.adapters.streams.loader import Came, Loaded, came, consumer_at, read_to_end
+from rebalancer.adapters.streams.loader import Came, Loaded, came, consumer_at, read_patiently
+from rebalancer.adapters.streams.outbox import Outbox, answer, due_now
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
-from rebalancer.adapters.translate import (
-    Barrier,
-    Received,
-    TermRecord,
-    encode_barrier,
-    encode_outcome,
-    encode_plan,
-    read,
-)
-from rebalancer.core.facts import Control, Node, Pod
+from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, read
+from rebalancer.core.facts import Control
 from rebalancer.core.plan import Outcome, Plan
 from rebalancer.core.policy import Policy
 from rebalancer.core.ports import Eyes, Hands
 from rebalancer.core.protocol.actor import Actor
-from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
-from rebalancer.core.protocol.fallback import due_returns
+from rebalancer.core.protocol.calls import Call
 from rebalancer.core.stimuli import Approved, FactObserved, OutcomeReported
 from rebalancer.wire import v1
-from rebalancer.wire.envelope import Record
 
 log = structlog.get_logger(__name__)
-CONTROL_FACT = v1.FACT_TOPICS["control"]
-INPUTS = (CONTROL_FACT, v1.CONTROL, v1.PLAN)
+INPUTS = (v1.FACT_TOPICS["control"], v1.CONTROL, v1.PLAN)
 """In the order in which a step's records are told to the actor: brakes and approvals before plans."""
 TAIL = timedelta(hours=2)
 """How far back plans and outcomes are read at the start: longer than any plan is valid."""
@@ -55,10 +44,6 @@ AT_ONCE = 64
 """Calls under way at the same time."""
 ROUNDS = 1_000
 """Rounds of calls that one simulated step may take."""
-BUFFER = 10_000
-"""Outcomes that wait for Kafka; the oldest go first when there are more."""
-REMEMBERED = 4_096
-"""Plans made alone that are remembered, so that each is told once."""
 PROBE = 10.0
 """Seconds without a record after which the broker is asked for a sign of life."""
 AGAIN = 2.0
@@ -86,19 +71,18 @@ class Act:
         self.policy = policy
         self.ready = asyncio.Event()
         self._kafka, self._cluster, self._fetch_wait_ms = kafka, cluster, fetch_wait_ms
-        self._hands, self._eyes, self._publisher, self._metrics = hands, eyes, publisher, metrics
+        self._hands, self._eyes, self._publisher = hands, eyes, publisher
         self._gate: Gate = gate or ImmediateGate()
         self._on_barrier = on_barrier
         self._dead = DeadLetters(publisher, metrics, "act")
         self._partition = publisher.partition(cluster)
         self._held: list[tuple[Came, Received]] = []
-        self._waiting: deque[Record] = deque(maxlen=BUFFER)
+        self._told = Outbox(publisher, cluster, metrics)
         self._calls: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._wake = asyncio.Event()
         self._contact = time.monotonic()
         self._silent_since: datetime | None = None
-        self._alone: dict[str, None] = {}
 
     async def run(self) -> None:
         """Until cancelled: what was there, then what comes. Calls under way are abandoned with it."""
@@ -112,6 +96,10 @@ class Act:
             for task in self._calls:
                 task.cancel()
 
+    @property
+    def _within(self) -> float:
+        return self.policy.acting.call_timeout.total_seconds()
+
     def adopt_policy(self, policy: Policy) -> None:
         """A new policy is in force."""
         self.policy = policy
@@ -122,15 +110,8 @@ class Act:
     async def _restore(self) -> Loaded:
         """Outcomes first: steps that are final are not done again. Then brakes, approvals, terms and plans."""
         since = dict.fromkeys((v1.PLAN, v1.OUTCOME, v1.CONTROL), datetime.now(UTC) - TAIL)
-        while True:
-            try:
-                loaded = await read_to_end(
-                    self._kafka, [*INPUTS, v1.OUTCOME], self._partition, since, self._fetch_wait_ms
-                )
-                break
-            except (KafkaError, ConnectionError, TimeoutError) as error:
-                log.warning("cannot load, trying again", error=str(error))
-                await asyncio.sleep(AGAIN)
+        topics = [*INPUTS, v1.OUTCOME]
+        loaded = await read_patiently(self._kafka, topics, self._partition, since, self._fetch_wait_ms)
         outcomes = [await self._understood(one) for one in loaded.records[v1.OUTCOME]]
         told = [one.content for one in outcomes if one is not None]
         self.actor.adopt(one.outcome for one in told if isinstance(one, OutcomeReported))
@@ -183,7 +164,7 @@ class Act:
                     await self._take(record)
                     nexts[record.topic] = record.offset + 1
             if batches:
-                self._contact = time.monotonic()
+                self._contact, self._silent_since = time.monotonic(), None
             elif not self._gate.lockstep:
                 await self._probe(consumer, list(places.values()))
 
@@ -196,8 +177,7 @@ class Act:
         except (KafkaError, TimeoutError):
             await self._alone_if_silent()
         else:
-            self._contact = time.monotonic()
-            self._silent_since = None
+            self._contact, self._silent_since = time.monotonic(), None
 
     async def _take(self, record: Came) -> None:
         told = await self._understood(record)
@@ -240,7 +220,7 @@ class Act:
             calls = self.actor.advance(self._gate.now())
             self._tell(self.actor.outcomes())
             if self._silent_since is None:
-                await self._flush()
+                await self._told.flush(self._within)
             for call_id, call in calls:
                 task = asyncio.create_task(self._perform(call_id, call))
                 self._calls.add(task)
@@ -261,37 +241,12 @@ class Act:
 
     async def _perform(self, call_id: int, call: Call) -> None:
         async with self._slots:
-            answer = await self._answer(call)
-        self._tell(self.actor.answered(call_id, answer, self._gate.now()))
+            came_back = await answer(self._hands, call, self._within)
+        self._tell(self.actor.answered(call_id, came_back, self._gate.now()))
         self._wake.set()
 
-    async def _answer(self, call: Call) -> Answer:
-        try:
-            return await asyncio.wait_for(_awaited(self._hands, call), self.policy.acting.call_timeout.total_seconds())
-        except TimeoutError:
-            return Answer(AnswerKind.TIMED_OUT)
-        except Exception as error:
-            log.exception("hands raised", call=call.kind)
-            return Answer(AnswerKind.FAILED, message=repr(error))
-
     def _tell(self, outcomes: Iterable[Outcome]) -> None:
-        for outcome in outcomes:
-            self._waiting.append(encode_outcome(outcome, self._cluster))
-            self._metrics.outcomes.labels(outcome.result.value).inc()
-
-    async def _flush(self) -> None:
-        """Tell what waits; what the broker does not take stays and is told later (its id is stable)."""
-        if not self._waiting:
-            return
-        records = list(self._waiting)
-        try:
-            posted = [await self._publisher.post(one, self._cluster) for one in records]
-            await self._publisher.settle(posted, self.policy.acting.call_timeout.total_seconds())
-        except NotPublished:
-            self._metrics.failures.labels("act").inc()
-            return
-        for _ in records:
-            self._waiting.popleft()
+        self._told.add(outcomes)
 
     # -- lockstep ----------------------------------------------------------------------------------------------
 
@@ -306,7 +261,7 @@ class Act:
             for record, told in sorted(held, key=lambda one: (INPUTS.index(one[0].topic), one[0].offset)):
                 await self._hear_safely(record, told)
             await self._until_quiet()
-            await self._flush()
+            await self._told.flush(self._within)
         await self._publisher.post(encode_barrier(v1.OUTCOME, complete, self._cluster), self._cluster)
         if self._on_barrier is not None:
             self._on_barrier(complete)
@@ -319,7 +274,8 @@ class Act:
             if not calls:
                 return
             for call_id, call in calls:
-                self._tell(self.actor.answered(call_id, await self._answer(call), moment))
+                came_back = await answer(self._hands, call, self._within)
+                self._tell(self.actor.answered(call_id, came_back, moment))
 
     # -- without Kafka -----------------------------------------------------------------------------------------
 
@@ -339,23 +295,6 @@ class Act:
             await self.alone(self._gate.now())
 
     async def _take_home(self, now: datetime) -> None:
-        nodes = [one for one in await self._eyes.snapshot("node") if isinstance(one, Node)]
-        if not any(node.loan is not None and now >= node.loan.recall_at for node in nodes):
-            return
-        pods = [one for one in await self._eyes.snapshot("pod") if isinstance(one, Pod)]
-        budgets: Any = await self._eyes.snapshot("budget")
-        for plan in due_returns(nodes, pods, budgets, self.policy, now, self.actor.term):
-            if plan.id not in self._alone:
-                self._remember(plan)
+        for plan in await due_now(self._eyes, self.policy, now, self.actor.term):
+            self._told.decided(plan)
             self._tell(self.actor.plan(plan, now))
-
-    def _remember(self, plan: Plan) -> None:
-        """What act decided alone is told like any plan, once Kafka hears again."""
-        self._alone[plan.id] = None
-        if len(self._alone) > REMEMBERED:
-            del self._alone[next(iter(self._alone))]
-        self._waiting.append(encode_plan(plan, self._cluster))
-
-
-async def _awaited(hands: Hands, call: Call) -> Answer:
-    return await hands.perform(call)

@@ -12,11 +12,14 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from rebalancer.adapters.streams.connection import KafkaSettings, Unreachable
 
+log = structlog.get_logger(__name__)
+AGAIN = 2.0  # seconds between attempts
 WITHIN = 60.0
 """Seconds that reading one set of partitions may take altogether."""
 BATCH_WAIT = 200  # milliseconds
@@ -91,6 +94,22 @@ async def read_to_end(  # noqa: PLR0917 - where, what, and how far back
                 records[place.topic] += [came(one) for one in batch if one.offset < ends[place]]
             waiting = {place for place in waiting if await consumer.position(place) < ends[place]}
         return Loaded(records, _by_topic(starts), _by_topic(ends))
+
+
+async def read_patiently(
+    kafka: KafkaSettings,
+    topics: Sequence[str],
+    partition: int,
+    since: Mapping[str, datetime],
+    fetch_wait_ms: int | None = None,
+) -> Loaded:
+    """As :func:`read_to_end`, tried again until it succeeds; only cancelling ends it."""
+    while True:
+        try:
+            return await read_to_end(kafka, topics, partition, since, fetch_wait_ms)
+        except (KafkaError, ConnectionError, TimeoutError) as error:
+            log.warning("cannot load, trying again", error=str(error))
+            await asyncio.sleep(AGAIN)
 
 
 async def _seek(consumer: Any, places: Sequence[Any], since: Mapping[str, datetime]) -> dict[Any, int]:

@@ -1,0 +1,92 @@
+"""What act holds while Kafka may be away: outcomes to be told later, and what falls due by the nodes' own marks.
+
+The buffer is bounded, and an outcome told twice is one (its id is stable). What a return consists of is the
+core's to say; here it is only asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime
+
+import structlog
+
+from rebalancer.adapters.metrics import Metrics
+from rebalancer.adapters.streams.publish import NotPublished, Publisher
+from rebalancer.adapters.translate import encode_outcome, encode_plan
+from rebalancer.core.facts import Budget, Node, Pod
+from rebalancer.core.plan import Outcome, Plan
+from rebalancer.core.policy import Policy
+from rebalancer.core.ports import Eyes, Hands
+from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
+from rebalancer.core.protocol.fallback import due_returns
+from rebalancer.core.units import PlanId
+from rebalancer.wire.envelope import Record
+
+log = structlog.get_logger(__name__)
+BUFFER = 10_000
+"""Records that wait for Kafka; the oldest go first when there are more."""
+REMEMBERED = 4_096
+"""Plans made alone that are remembered, so that each is told once."""
+
+
+class Outbox:
+    """Outcomes of one cluster, in order."""
+
+    def __init__(self, publisher: Publisher, cluster: str, metrics: Metrics) -> None:
+        self._publisher, self._cluster, self._metrics = publisher, cluster, metrics
+        self._waiting: deque[Record] = deque(maxlen=BUFFER)
+        self._alone: dict[PlanId, None] = {}
+
+    def decided(self, plan: Plan) -> None:
+        """What act decided alone is told like any plan, once, when Kafka hears again."""
+        if plan.id in self._alone:
+            return
+        self._alone[plan.id] = None
+        if len(self._alone) > REMEMBERED:
+            del self._alone[next(iter(self._alone))]
+        self._waiting.append(encode_plan(plan, self._cluster))
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Remember to tell these."""
+        for outcome in outcomes:
+            self._waiting.append(encode_outcome(outcome, self._cluster))
+            self._metrics.outcomes.labels(outcome.result.value).inc()
+
+    async def flush(self, patience: float) -> None:
+        """Tell what waits; what the broker does not take within ``patience`` seconds stays and is told later."""
+        if not self._waiting:
+            return
+        records = list(self._waiting)
+        try:
+            posted = [await self._publisher.post(one, self._cluster) for one in records]
+            await self._publisher.settle(posted, patience)
+        except NotPublished:
+            self._metrics.failures.labels("act").inc()
+            return
+        told = {id(one) for one in records}
+        self._waiting = deque((one for one in self._waiting if id(one) not in told), maxlen=BUFFER)
+
+
+async def due_now(eyes: Eyes, policy: Policy, now: datetime, term: int) -> list[Plan]:
+    """Returns that the marks on the nodes alone ask for; the pods are only listed when there are any."""
+    nodes = [one for one in await eyes.snapshot("node") if isinstance(one, Node)]
+    if not any(node.loan is not None and now >= node.loan.recall_at for node in nodes):
+        return []
+    pods = [one for one in await eyes.snapshot("pod") if isinstance(one, Pod)]
+    budgets = [one for one in await eyes.snapshot("budget") if isinstance(one, Budget)]
+    return due_returns(nodes, pods, budgets, policy, now, term)
+
+
+async def answer(hands: Hands, call: Call, within: float) -> Answer:
+    """Carry out one call, at most ``within`` seconds; hands that raise have failed, they stop nobody."""
+    try:
+        async with asyncio.timeout(within):
+            return await hands.perform(call)
+    except TimeoutError:
+        return Answer(AnswerKind.TIMED_OUT)
+    except Exception as error:
+        log.exception("hands raised", call=call.kind)
+        return Answer(AnswerKind.FAILED, message=repr(error))
