@@ -223,8 +223,7 @@ def _recall(state: State, stimulus: RecallRequested, now: datetime) -> Effect:
 
 def _policy(state: State, stimulus: PolicyAdopted, now: datetime) -> Effect:
     del now
-    state.policy = stimulus.policy
-    state.refused_policy = ""
+    state.policy, state.refused_policy = stimulus.policy, ""
     sync_pools(state)
     return None, []
 
@@ -270,6 +269,7 @@ def _remember(state: State, memory: PoolMemory) -> None:
     if watch is not None:
         watch.headroom = Headroom.from_memory(memory, watch.headroom)
         state.returns[memory.pool] = deque(memory.returns, maxlen=RETURNS_KEPT)
+        state.learnt_until[memory.pool] = memory.made_at
 
 
 def _reopen_plans(state: State, stimulus: Restored, now: datetime) -> None:

@@ -14,7 +14,7 @@ from rebalancer.core.instructions import Instruction, RecordLoan, RecordWorkload
 from rebalancer.core.loans import TRANSITIONS, Loan, LoanEvent, LoanPhase, advance
 from rebalancer.core.plan import FINAL, EvictGang, LendNode, Method, Outcome, Plan, RenewLoan, RestoreNode, Result, Step
 from rebalancer.core.reasons import Reason
-from rebalancer.core.state import RETURNS_KEPT, OpenPlan, State
+from rebalancer.core.state import RETURNS_KEPT, OpenPlan, State, Stray
 from rebalancer.core.units import Mode
 
 DAY = timedelta(days=1)
@@ -173,6 +173,8 @@ def outcome(state: State, told: Outcome) -> list[Instruction]:
         state.complaints[key] = told
     else:
         state.complaints.pop(key, None)
+    if told.result in FINAL and told.target in state.strays:  # what is known of the node is older than this
+        state.strays[told.target] = Stray(told.at, told.at + state.policy.acting.retry_first)
     records = _by_kind(state, told, open_plan)
     if open_plan is not None and open_plan.finished and told.plan in state.plans:
         finish(state, open_plan)
@@ -195,6 +197,8 @@ def _whole_plan(state: State, told: Outcome, open_plan: OpenPlan | None) -> list
 def _by_kind(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[Instruction]:
     if told.kind == "evict":
         return _evicted(state, told, open_plan)
+    if told.kind == "restore" and not told.loan:
+        return _repaired(state, told)
     loan = state.loans.get(told.loan)
     if loan is None:
         return []
@@ -206,6 +210,15 @@ def _by_kind(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[In
     if event is LoanEvent.RESTORED:
         _learn(state, loan, told, open_plan)
     return move(state, loan, event, told.at) if event is not None else []
+
+
+def _repaired(state: State, told: Outcome) -> list[Instruction]:
+    """A node without a mark is its owner's again: it rests, and a loan that was lost there is over."""
+    if told.result is not Result.DONE:
+        return []
+    state.home_since[told.target] = told.at
+    lost = [loan for loan in state.loans.values() if loan.node == told.target and loan.phase is LoanPhase.LOST]
+    return [record for loan in lost for record in move(state, loan, LoanEvent.RESTORED, told.at)]
 
 
 def _renewed(state: State, loan: Loan, told: Outcome, open_plan: OpenPlan | None) -> list[Instruction]:
@@ -231,6 +244,9 @@ def _event(told: Outcome) -> LoanEvent | None:
 
 def _learn(state: State, loan: Loan, told: Outcome, open_plan: OpenPlan | None) -> None:
     """Remember how long a return took, if somebody had to leave for it: an empty node's tells nothing of the next."""
+    known = state.learnt_until.get(loan.lender)
+    if known is not None and told.at <= known:
+        return  # read again after a restart: the memory restored beside it contains it
     took = told.numbers.get("return_seconds")
     steps = open_plan.plan.steps if open_plan is not None else ()
     left = (member.node for step in steps if isinstance(step, EvictGang) for member in step.members)

@@ -40,6 +40,14 @@ class Draft:
     cancels: PlanId = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """Since when a node bears something of ours without a mark, and from when that is worth telling."""
+
+    since: datetime
+    telling: datetime
+
+
 @dataclass(slots=True)
 class OpenPlan:
     """A published plan and what has come back of it, by step index."""
@@ -85,12 +93,14 @@ class State:
         self.finished: dict[PlanId, OpenPlan] = {}
         self.complaints: dict[tuple[PlanId, int], Outcome] = {}
         self.unmarked: dict[NodeUid, datetime] = {}
+        self.strays: dict[NodeUid, Stray] = {}
         self.unrenewed: dict[LoanId, datetime] = {}
         self.refused_policy = ""
         self.blocked_gangs: dict[GangId, tuple[datetime, Because]] = {}
         self.home_since: dict[NodeUid, datetime] = {}
         self.watches: dict[PoolName, PoolWatch] = {}
         self.returns: dict[PoolName, deque[float]] = {}
+        self.learnt_until: dict[PoolName, datetime] = {}
         self.touched: deque[tuple[datetime, PoolName, int]] = deque()
         self.namespace_evictions: dict[str, deque[datetime]] = {}
         self.recalls: dict[NodeUid, Because] = {}
@@ -176,6 +186,11 @@ class State:
     def at_home(self, node: Node) -> bool:
         """Whether the owner has the node for itself: no mark, no open loan, no plan that takes it away."""
         return node.loan is None and node.uid not in self.loan_of and node.uid not in self.busy_nodes
+
+    def quarantined(self, uid: NodeUid) -> bool:
+        """Whether a node bears something of ours that neither a plan nor the ledger accounts for."""
+        loan = self.loans.get(self.loan_of.get(uid, ""))
+        return uid in self.strays and uid not in self.busy_nodes and (loan is None or loan.virtual)
 
     def at_hand(self, node: Node) -> bool:
         """Whether the owner's pods may land there: as at home, or lent in the shadow ledger only."""
