@@ -23,7 +23,7 @@ from rebalancer.core.instructions import (
     RecordPool,
 )
 from rebalancer.core.look import Look, look
-from rebalancer.core.methods import lend, protect, reclaim, renew, return_
+from rebalancer.core.methods import lend, protect, reclaim, renew, repair, return_
 from rebalancer.core.plan import LendNode, Method, Plan, stable_id
 from rebalancer.core.policy import Policy
 from rebalancer.core.state import Draft, State
@@ -32,7 +32,13 @@ from rebalancer.core.story import Entry, keys_of, told
 from rebalancer.core.units import PoolName
 
 MethodOf = Callable[[State, Look, datetime], Iterator[Draft]]
-METHODS: tuple[MethodOf, ...] = (reclaim.propose, renew.propose, return_.propose, lend.propose)
+METHODS: tuple[MethodOf, ...] = (
+    reclaim.propose,
+    renew.propose,
+    return_.propose,
+    repair.propose,
+    lend.propose,
+)
 RETURN_ONLY: tuple[MethodOf, ...] = (return_.propose,)
 """What is left while Kafka is silent: protect and return."""
 LOOK_EVERY = timedelta(seconds=1)

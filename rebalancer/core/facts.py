@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from rebalancer.core.units import (
+    CLOSING,
+    ON_LOAN,
     GangId,
     LoanId,
     Mode,
@@ -108,6 +110,17 @@ class Node:
     taints: tuple[Taint, ...] = ()
     loan: LoanMark | None = None
     resource_version: str = ""
+
+    @property
+    def mark(self) -> LoanMark | None:
+        """The loan mark that is this node's own; one that was copied from another node says nothing."""
+        return self.loan if self.loan is not None and self.loan.node_uid == self.uid else None
+
+    @property
+    def stray(self) -> bool:
+        """Whether it bears something of ours without a mark of its own: in transit, or left so by somebody."""
+        ours = self.loan is not None or any(taint.key in (CLOSING, ON_LOAN) for taint in self.taints)
+        return ours and self.mark is None
 
 
 class PodPhase(StrEnum):

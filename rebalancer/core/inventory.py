@@ -49,8 +49,9 @@ class Totals:
 
 
 def usable(node: Node) -> bool:
-    """Whether a node counts as supply: ready, not cordoned, registered, labels not in conflict (F36, F38, F58)."""
-    return node.ready and not node.cordoned and not node.starting and not node.quarantine and node.gpus > 0
+    """Whether a node counts as supply: ready, not cordoned, registered, labels and taints in order (F36, F38, F58)."""
+    sound = not node.quarantine and not node.stray
+    return node.ready and not node.cordoned and not node.starting and sound and node.gpus > 0
 
 
 class Inventory:
@@ -243,7 +244,7 @@ class Inventory:
             share.held += pod.held
             share.releasing += pod.releasing
             share.held_by_owner += pod.held if pod.owner is node.owner else 0
-        if node.loan is not None:
+        if node.mark is not None:
             share.away, share.away_nodes, share.borrowed = node.gpus, 1, share.held
         elif usable(node):
             share.usable = node.gpus

@@ -13,25 +13,29 @@ from rebalancer.core.instructions import Instruction
 from rebalancer.core.ledger import keep, move, put_off
 from rebalancer.core.loans import Loan, LoanEvent, LoanPhase
 from rebalancer.core.reasons import Because, Reason
-from rebalancer.core.state import State
-from rebalancer.core.units import CLOSING, ON_LOAN, Mode
+from rebalancer.core.state import State, Stray
+from rebalancer.core.units import CLOSING, Mode
 
 EPSILON = timedelta(microseconds=1)
 """The least by which a later due time that an earlier fact tells of comes after what was known."""
 
 def node_seen(state: State, node: Node, at: datetime) -> list[Instruction]:
     """Square the ledger with the mark that a node bears, or does not."""
-    if node.loan is None:
+    if node.stray:
+        state.strays.setdefault(node.uid, Stray(at, at))
+    else:
+        state.strays.pop(node.uid, None)
+    if node.mark is None:
         loan = state.loans.get(state.loan_of.get(node.uid, ""))
         if loan is not None and not loan.virtual and loan.lent_at is not None and at > loan.lent_at:
             state.unmarked.setdefault(node.uid, at)
         return []
     state.unmarked.pop(node.uid, None)
-    known = state.loans.get(node.loan.loan)
+    known = state.loans.get(node.mark.loan)
     if known is None:
         return [*_give_way(state, node, at), keep(state, _from_mark(node))]
     if known.open and known.phase is not LoanPhase.OPENING:
-        return _follow(state, known, node.loan, at)
+        return _follow(state, known, node.mark, at)
     if known.closed_at is not None and at <= known.closed_at:
         return []
     return [*_give_way(state, node, at), *move(state, known, LoanEvent.MARK_FOUND, at)]
@@ -74,6 +78,7 @@ def _from_mark(node: Node) -> Loan:
 def node_gone(state: State, uid: str, at: datetime) -> list[Instruction]:
     """A node was deleted: its loan ends as node-gone, and its history with it."""
     state.verdicts.pop(uid, None)
+    state.strays.pop(uid, None)
     loan = state.loans.get(state.loan_of.get(uid, ""))
     records = move(state, loan, LoanEvent.NODE_DELETED, at) if loan is not None else []
     state.home_since.pop(uid, None)
@@ -90,7 +95,6 @@ def settle_unmarked(state: State, now: datetime) -> list[Instruction]:
         loan, node = state.loans.get(state.loan_of.get(uid, "")), state.inventory.nodes.get(uid)
         if loan is None or node is None:
             continue
-        ours = any(taint.key in (CLOSING, ON_LOAN) for taint in node.taints)
-        home = not ours and (loan.owner_taint is None or loan.owner_taint in node.taints)
+        home = not node.stray and (loan.owner_taint is None or loan.owner_taint in node.taints)
         records += move(state, loan, LoanEvent.RESTORED if home else LoanEvent.MARK_MISSING, now)
     return records

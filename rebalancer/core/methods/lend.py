@@ -124,15 +124,21 @@ def _unusable(state: State, node: Node) -> Because | None:
     name: dict[str, Number] = {"node": node.name}
     if node.quarantine:
         return Because(Reason.LABEL_CONFLICT, {**name, "why": node.quarantine})
+    if node.stray:
+        return stray(node) if state.quarantined(node.uid) else Because(Reason.IN_TRANSIT, name)
     if not usable(node):
         return Because(Reason.NODE_NOT_USABLE, {**name, "why": "not ready, cordoned or starting"})
     if node.divided:
         return Because(Reason.NODE_NOT_USABLE, {**name, "why": "its GPUs are divided"})
     if node.opted_out:
         return Because(Reason.OPTED_OUT, {"target": node.name})
-    if not state.at_home(node) or any(taint.key == CLOSING for taint in node.taints):
-        return Because(Reason.IN_TRANSIT, name)
-    return None
+    return None if state.at_home(node) else Because(Reason.IN_TRANSIT, name)
+
+
+def stray(node: Node) -> Because:
+    """What is wrong with a node that bears something of ours without a mark of its own."""
+    why = "no loan is marked on it" if node.loan is None else "its mark belongs to another node"
+    return Because(Reason.NODE_QUARANTINED, {"node": node.name, "why": why})
 
 
 def _occupied(state: State, node: Node) -> Because | None:

@@ -12,7 +12,7 @@ from typing import Literal
 from rebalancer.core.instructions import RaiseAlert
 from rebalancer.core.loans import LoanPhase
 from rebalancer.core.look import Look
-from rebalancer.core.methods.lend import refuses
+from rebalancer.core.methods.lend import refuses, stray
 from rebalancer.core.plan import stable_id
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
@@ -30,6 +30,7 @@ def alerts(state: State, look: Look, now: datetime) -> list[RaiseAlert]:
         *_complaints(state, look),
         *_telemetry(state, look, now),
         *_labels(state, look, now),
+        *_strays(state, look, now),
     ]
     return [_alert(state, look.pool, target, because, now) for target, because in found]
 
@@ -80,6 +81,13 @@ def _telemetry(state: State, look: Look, now: datetime) -> Iterator[tuple[str, B
     if known and look.demand.blind and all(state.activity(uid, now) is Activity.UNKNOWN for uid in known):
         last = max(state.verdicts[uid].at for uid in known)
         yield look.pool, Because(Reason.TELEMETRY_SILENT, {"node": look.pool, "seconds": seconds(now - last)})
+
+
+def _strays(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Because]]:
+    for uid, since in state.strays.items():
+        node = state.inventory.nodes.get(uid)
+        if node is not None and node.pool == look.pool and state.quarantined(uid) and now >= since.telling:
+            yield node.name, stray(node)
 
 
 def _labels(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Because]]:

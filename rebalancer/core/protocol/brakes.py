@@ -6,7 +6,7 @@ Each check is one row of a table; none of them trusts the decider. What a plan t
 from __future__ import annotations
 
 from rebalancer.core.facts import Control
-from rebalancer.core.plan import LendNode, Method, Plan, RenewLoan
+from rebalancer.core.plan import LendNode, Method, Plan, RenewLoan, RestoreNode
 from rebalancer.core.policy import Policy
 from rebalancer.core.reasons import Because, Reason
 
@@ -60,6 +60,17 @@ def too_long(plan: Plan, policy: Policy) -> Because | None:
     return Because(Reason.CAP, {"cap": int(longest.total_seconds()), "what": "seconds of a renewed loan"})
 
 
+def foreign_taint(plan: Plan, policy: Policy) -> Because | None:
+    """Whether the plan would put another taint on a node than its pool's own."""
+    pool = policy.pools.get(plan.pool)
+    own = pool.owner_taint if pool is not None else None
+    for step in plan.steps:
+        if isinstance(step, RestoreNode) and step.owner_taint not in (None, own):
+            return Because(Reason.NODE_CHANGED, {"node": step.node_name, "why": f"{plan.pool} has another taint"})
+    return None
+
+
 def refusal(plan: Plan, control: Control, policy: Policy) -> Because | None:
     """The first reason why act does not start this plan, or None."""
-    return paused(plan, control, policy) or mixed(plan) or too_many(plan, policy) or too_long(plan, policy)
+    held = paused(plan, control, policy) or mixed(plan) or too_many(plan, policy)
+    return held or too_long(plan, policy) or foreign_taint(plan, policy)

@@ -31,7 +31,7 @@ def due_returns(  # noqa: PLR0917 - the picture of a cluster in the order in whi
     ``term`` is the highest one the actor has seen: no decider speaks while Kafka is silent. A return that could not
     be finished is planned anew once its retries are over, under a new id.
     """
-    due = {node.name: (node, node.loan) for node in nodes if node.loan is not None and now >= node.loan.recall_at}
+    due = {node.name: (node, node.mark) for node in nodes if node.mark is not None and now >= node.mark.recall_at}
     gangs: dict[GangId, list[Pod]] = {}
     for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid)):
         if not pod.terminal and pod.deleting_at is None:

@@ -56,7 +56,7 @@ def close_lent(node: Node, want: NodeUid, loan: LoanId, plan: PlanId, epoch: int
     """Closing taint on a lent node; the mark says who recalls it. An empty ``loan`` fences one at home."""
     if refused := _stale(node, want, epoch) or _other_loan(node, loan):
         return refused
-    mark = _moved(node.loan, LoanPhase.RECALLING, plan, epoch)
+    mark = _moved(node, LoanPhase.RECALLING, plan, epoch)
     if closed(node) and mark == node.loan:
         return None
     return _patch(node, node.taints if closed(node) else (*node.taints, CLOSING_TAINT), mark)
@@ -66,8 +66,8 @@ def reopen(node: Node, want: NodeUid, plan: PlanId, epoch: int) -> Edit:
     """Undo closing: the closing taint off, and a mark back to on-loan."""
     if refused := _stale(node, want, epoch):
         return refused
-    mark = _moved(node.loan, LoanPhase.ON_LOAN, plan, epoch)
-    if not closed(node) and (node.loan is None or node.loan.phase == LoanPhase.ON_LOAN):
+    mark = _moved(node, LoanPhase.ON_LOAN, plan, epoch)
+    if not closed(node) and (node.mark is None or node.mark.phase == LoanPhase.ON_LOAN):
         return None
     return _patch(node, tuple(taint for taint in node.taints if taint.key != CLOSING), mark)
 
@@ -96,10 +96,8 @@ def renew(node: Node, step: RenewLoan, plan: PlanId, epoch: int) -> Edit:
     """A later due time in the mark of a loan that is not on its way home; taints stay as they are."""
     if refused := _stale(node, step.node, epoch) or _other_loan(node, step.loan):
         return refused
-    mark = node.loan
-    if mark is None or mark.node_uid != step.node:
-        return _changed(node, "its mark belongs to another node")
-    if mark.due == step.due:
+    mark = node.mark
+    if mark is None or mark.due == step.due:
         return None
     if mark.due > step.due:
         return _changed(node, "it is renewed until later")
@@ -109,8 +107,10 @@ def renew(node: Node, step: RenewLoan, plan: PlanId, epoch: int) -> Edit:
     return _patch(node, node.taints, later)
 
 
-def restore(node: Node, want: NodeUid, loan: LoanId, epoch: int) -> Edit:
+def restore(node: Node, want: NodeUid, loan: LoanId, epoch: int, owner_taint: Taint | None = None) -> Edit:
     """Owner taint back where on-loan stands, everything of ours off. Already so if nothing of ours is there.
+
+    ``owner_taint`` goes back where no mark says which it was: on a node without one of its own.
 
     CONTENDED means that the closing taint was taken off: a pod may have come since the node was looked at.
     """
@@ -122,16 +122,17 @@ def restore(node: Node, want: NodeUid, loan: LoanId, epoch: int) -> Edit:
         return refused
     if not closed(node):
         return Because(Reason.CONTENDED, {"node": node.name, "why": _UNCLOSED})
-    return _patch(node, _with_owner(node), None)
+    return _patch(node, _with_owner(node, owner_taint), None)
 
 
-def _with_owner(node: Node) -> tuple[Taint, ...]:
+def _with_owner(node: Node, otherwise: Taint | None) -> tuple[Taint, ...]:
     foreign = [taint for taint in node.taints if taint.key not in OURS]
-    mark = node.loan
-    if mark is None or mark.taint is None or _has(foreign, mark.taint):
+    mark = node.mark
+    owner = mark.taint if mark is not None else otherwise
+    if owner is None or _has(foreign, owner):
         return tuple(foreign)
-    index = _place(node, min(mark.taint_index or 0, len(foreign)))
-    return (*foreign[:index], mark.taint, *foreign[index:])
+    index = _place(node, min(mark.taint_index or 0 if mark is not None else 0, len(foreign)))
+    return (*foreign[:index], owner, *foreign[index:])
 
 
 def _place(node: Node, otherwise: int) -> int:
@@ -152,15 +153,15 @@ def _has(taints: list[Taint], wanted: Taint) -> bool:
 def _stale(node: Node, want: NodeUid, epoch: int) -> Because | None:
     if node.uid != want:
         return Because(Reason.NODE_GONE, {"node": node.name})
-    if node.loan is not None and node.loan.epoch > epoch:
-        return Because(Reason.STALE_EPOCH, {"epoch": epoch, "current": node.loan.epoch})
+    if node.mark is not None and node.mark.epoch > epoch:
+        return Because(Reason.STALE_EPOCH, {"epoch": epoch, "current": node.mark.epoch})
     return None
 
 
 def _other_loan(node: Node, loan: LoanId) -> Because | None:
-    if node.loan is None:
+    if node.mark is None:
         return Because(Reason.LOAN_LOST, {"node": node.name}) if loan else None
-    return None if node.loan.loan == loan else _changed(node, f"it carries loan {node.loan.loan}")
+    return None if node.mark.loan == loan else _changed(node, f"it carries loan {node.mark.loan}")
 
 
 def _unusable(node: Node) -> str:
@@ -173,8 +174,9 @@ def _unusable(node: Node) -> str:
     return next((why for bad, why in checks if bad), "")
 
 
-def _moved(mark: LoanMark | None, phase: LoanPhase, plan: PlanId, epoch: int) -> LoanMark | None:
-    return None if mark is None else replace(mark, phase=phase.value, plan=plan, epoch=epoch)
+def _moved(node: Node, phase: LoanPhase, plan: PlanId, epoch: int) -> LoanMark | None:
+    mark = node.mark
+    return node.loan if mark is None else replace(mark, phase=phase.value, plan=plan, epoch=epoch)
 
 
 def _mark(step: LendNode, index: int | None, plan: PlanId, epoch: int, now: datetime) -> LoanMark:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from rebalancer.core.facts import Node, Pod
+from rebalancer.core.facts import Node, Pod, Taint
 from rebalancer.core.protocol import guard
 from rebalancer.core.protocol.calls import Answer, AnswerKind, ListPods
 from rebalancer.core.protocol.edit import NodeEdit
@@ -17,7 +17,7 @@ from rebalancer.core.protocol.pace import Ask
 from rebalancer.core.protocol.site import Question, Site, why
 from rebalancer.core.protocol.tables import RETURN, Returned, Returning, move
 from rebalancer.core.reasons import Because, Reason
-from rebalancer.core.units import LoanId, NodeUid, PlanId
+from rebalancer.core.units import LoanId, NodeUid, OwnerClass, PlanId
 
 ENDS = frozenset({Returning.RESTORED, Returning.REOPENED, Returning.REFUSED})
 
@@ -31,12 +31,14 @@ class Homeward:
     """The return of one node. ``closed_at``: when closing was confirmed; ``because``: why it stays away.
 
     ``begun_at``: an earlier actor had already closed it at that moment. ``patience`` is how long a pod that
-    nobody is evicting may keep the node before the return is given up (None: as the policy has it).
+    nobody is evicting may keep the node before the return is given up (None: as the policy has it). ``repair``:
+    the node bears something of ours without a mark; its owner's pods may stay, and ``owner_taint`` goes back.
     """
 
     def __init__(
         self, site: Site, node: tuple[NodeUid, str], loan: LoanId, plan: PlanId, *,
         begun_at: datetime | None = None, patience: timedelta | None = None,
+        repair: bool = False, owner_taint: Taint | None = None,
     ) -> None:  # fmt: skip
         self.node, self.name = node
         self.phase = Returning.CLOSING
@@ -47,6 +49,8 @@ class Homeward:
         self._site, self._loan, self._plan = site, loan, plan
         self._acting = site.policy.acting
         self._patience = patience
+        self._repair, self._owner_taint = repair, owner_taint
+        self._host: OwnerClass | None = None
         self._began = begun_at is not None
         self._go = False
         self._leaving: Because | None = None
@@ -119,6 +123,8 @@ class Homeward:
         if edit is None or not edit.over:
             return
         self._edit = None
+        if edit.node is not None:
+            self._host = edit.node.owner
         if edit.confirmed:
             self._confirmed(now)
         elif edit.because is not None:
@@ -149,7 +155,7 @@ class Homeward:
         if self.phase is not Returning.LISTING:
             return
         if answer.kind is AnswerKind.OK:
-            self._look([pod for pod in answer.pods if holds(pod)], now)
+            self._look([pod for pod in answer.pods if holds(pod) and not self._at_home(pod)], now)
         elif answer.kind is AnswerKind.GONE:
             self._fail(Because(Reason.NODE_GONE, {"node": self.name}))
         elif not self._ask.failed(answer, now):
@@ -169,6 +175,9 @@ class Homeward:
             return
         self._move(Returned.OCCUPIED)
         self._ask.again(now + (self._acting.retry_max if self.stuck else self._acting.poll))
+
+    def _at_home(self, pod: Pod) -> bool:
+        return self._repair and pod.owner is self._host
 
     def _allowed(self, staying: Sequence[Pod]) -> timedelta:
         # A borrower that came unplanned leaves by the next plan, so this one should not keep it waiting.
@@ -196,15 +205,15 @@ class Homeward:
         return NodeEdit(self._acting, self.name, self._closed)
 
     def _closed(self, node: Node) -> guard.Edit:
-        if self._began and not guard.touched(node) and node.uid == self.node:
-            return None  # an earlier actor got as far as the restoring patch
+        if (self._began or self._repair) and not guard.touched(node) and node.uid == self.node:
+            return None  # an earlier actor got as far as the restoring patch, or somebody else repaired it
         return guard.close_lent(node, self.node, self._loan, self._plan, self._site.epoch)
 
     def _opened(self, node: Node) -> guard.Edit:
         return guard.reopen(node, self.node, self._plan, self._site.epoch)
 
     def _restored(self, node: Node) -> guard.Edit:
-        return guard.restore(node, self.node, self._loan, self._site.epoch)
+        return guard.restore(node, self.node, self._loan, self._site.epoch, self._owner_taint)
 
     def _move(self, event: Returned) -> None:
         self.phase = move(RETURN, self.phase, event)

@@ -60,7 +60,11 @@ class TakeBack:
         if isinstance(step, CloseNode | RestoreNode):
             begun_at = closed.at if closed is not None else None
             name = (node, step.node_name)
-            self._homes[node] = Homeward(self._site, name, step.loan, self.plan.id, begun_at=begun_at)
+            repair = close is None and not step.loan
+            taint = step.owner_taint if repair and isinstance(step, RestoreNode) else None
+            self._homes[node] = Homeward(
+                self._site, name, step.loan, self.plan.id, begun_at=begun_at, repair=repair, owner_taint=taint
+            )
 
     @property
     def over(self) -> bool:

@@ -69,7 +69,7 @@ CHANGED: dict[str, tuple[Callable[[Cluster], object], str]] = {
     "another loan": (lambda c: c.put(replace(lent(), loan=mark(loan="other"))), "refused node-changed"),
     "another node of that name": (lambda c: c.put(replace(lent(), uid="uid-new")), "refused node-gone"),
     "a copied mark": (
-        lambda c: c.put(replace(lent(), loan=replace(mark(), node_uid="uid-old"))), "refused node-changed",
+        lambda c: c.put(replace(lent(), loan=replace(mark(), node_uid="uid-old"))), "refused loan-lost",
     ),
     "a later actor": (lambda c: c.put(lent(epoch=7)), "stale stale-epoch"),
     "on its way home": (_closing, "refused in-transit"),
