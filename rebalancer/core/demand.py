@@ -68,6 +68,8 @@ class PoolWatch:
         self.last_look: datetime | None = None
         self.last_published: datetime | None = None
         self.last_forecast: datetime | None = None
+        self.told_headroom = 0.0
+        """GPUs of headroom as of the last forecast told."""
         self.accounted: datetime | None = None
         self.idle_hours: dict[str, float] = {}
         self.idle_day: str = ""

@@ -44,6 +44,8 @@ RETURN_ONLY: tuple[MethodOf, ...] = (return_.propose,)
 LOOK_EVERY = timedelta(seconds=1)
 PICTURE_EVERY = timedelta(seconds=60)
 FORECAST_EVERY = timedelta(minutes=10)
+LEARNT = 0.01
+"""Rise of the headroom, as a share of the pool, that is told at once: a restart must not lend into a fresh spike."""
 STORY_KEPT = 20_000
 
 
@@ -97,7 +99,7 @@ class Engine:
     def _plan(self, now: datetime) -> list[Instruction]:
         state = self.state
         instructions: list[Instruction] = [*ledger.expire(state, now), *marks.settle_unmarked(state, now)]
-        instructions += ledger.close_virtual(state, now)
+        instructions += [*ledger.close_virtual(state, now), *ledger.forget(state, now)]
         pools = self._pools_to_look_at(now)
         waiting = demand.waiting(state.inventory, self._homes, state.policy) if pools else {}
         for pool in pools:
@@ -162,9 +164,10 @@ class Engine:
         if watch.last_published is None or now - watch.last_published >= PICTURE_EVERY:
             instructions.append(RecordPool(picture.picture(state, seen, now)))
             watch.last_published = now
-        if watch.last_forecast is None or now - watch.last_forecast >= FORECAST_EVERY:
+        learnt = seen.demand.headroom - watch.told_headroom >= max(1.0, LEARNT * watch.headroom.capacity)
+        if watch.last_forecast is None or learnt or now - watch.last_forecast >= FORECAST_EVERY:
             instructions.append(RecordForecast(picture.memory(state, seen.pool, now)))
-            watch.last_forecast = now
+            watch.last_forecast, watch.told_headroom = now, seen.demand.headroom
         return instructions
 
     def _sound(self, standing: Sequence[RaiseAlert], pool: PoolName, now: datetime) -> list[Instruction]:
@@ -177,9 +180,11 @@ class Engine:
             before = alerts.get(key)
             if before is None or before.because.reason is not alert.because.reason:
                 raised.append(alert)
+                self.state.keeping.alert_raised(key)
             alerts[key] = alert
         for key in over:
             del alerts[key]
+            self.state.keeping.alert_cleared(key, now)
         return [*raised, *(ClearAlert(key, now) for key in over)]
 
 
