@@ -239,7 +239,7 @@ TURNS = [
     (NEW_YORK, date(2026, 11, 1)), (LORD_HOWE, date(2026, 10, 4)), (LORD_HOWE, date(2026, 4, 5)),
     (SHANGHAI, date(2026, 3, 3)),
 ]  # fmt: skip
-CLOCKS = st.builds(time, st.integers(0, 23), st.sampled_from([0, 10, 30, 59]))
+CLOCKS = st.builds(time, st.integers(0, 23), st.sampled_from([0, 10, 30, 55]))  # the grid of the brute force sees these
 
 
 @settings(max_examples=30, deadline=None)

@@ -274,6 +274,7 @@ def _draft(look: Look, who: Borrower, found: Offer, passed: tuple[Alternative, .
         "gpus": sum(node.gpus for node in found.nodes),
         "node": ", ".join(node.name for node in found.nodes),
         "idle_minutes": min(seconds(found.now - state.verdicts[node.uid].since) for node in found.nodes) // 60,
+        "headroom_gpus": round(look.demand.headroom, 2),
         "spare_nodes": int(found.terms.gpus // max(1, found.nodes[0].gpus)),
         "gang": who.gang,
         "due": found.terms.due.isoformat(timespec="minutes"),

@@ -23,6 +23,8 @@ from rebalancer.core.state import Draft, State
 from rebalancer.core.units import OwnerClass
 from rebalancer.core.victims import Homecoming, choose
 
+HEADROOM = "headroom_gpus"
+"""The number of a loan's because that says under which headroom it was made."""
 SAMPLE_SPACING = timedelta(seconds=15)
 """Two signals count as two samples only this far apart (a usual scrape interval)."""
 
@@ -40,7 +42,7 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
     """Drafts that bring nodes of this pool home, or call such a plan off."""
     if look.policy.owner is not OwnerClass.INFERENCE:
         return
-    deficit = look.demand.gpus + look.demand.headroom - look.ready
+    deficit = look.demand.gpus + reserve(state, look) - look.ready
     rising = _rising(state, look, deficit, now)
     yield from _cancels(state, look, deficit, rising=rising)
     candidates = _candidates(state, look)
@@ -55,6 +57,19 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
         draft = _for_rise(state, look, candidates, missing, now)
         if draft is not None:
             yield draft
+
+
+def reserve(state: State, look: Look) -> float:
+    """GPUs of headroom that reclaim defends: what the newest loan was made under, if less than today's.
+
+    What is learnt after a loan stops new loans at once, but evicts nobody: only demand that rises does. Otherwise a
+    spike that came and went would cost gangs for the rise it taught (F29).
+    """
+    loans = [loan for loan in state.open_loans(look.pool) if HEADROOM in loan.because.numbers]
+    if not loans:
+        return look.demand.headroom
+    newest = max(loans, key=lambda loan: (loan.opened_at, loan.id))
+    return min(look.demand.headroom, float(newest.because.numbers[HEADROOM]))
 
 
 def _candidates(state: State, look: Look) -> list[Loan]:
@@ -124,7 +139,7 @@ def _for_rise(state: State, look: Look, candidates: Sequence[Loan], missing: flo
         {
             "pool": look.pool,
             "demand_gpus": round(look.demand.gpus, 2),
-            "headroom_gpus": round(look.demand.headroom, 2),
+            HEADROOM: round(reserve(state, look), 2),
             "ready_gpus": look.ready,
         },
     )
