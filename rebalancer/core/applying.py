@@ -257,6 +257,7 @@ def _restored(state: State, stimulus: Restored, now: datetime) -> Effect:
             state.namespace_evictions.setdefault(record.namespace, deque(maxlen=10_000)).append(moment)
     for memory in stimulus.pools:
         _remember(state, memory)
+    state.recall_alerts(stimulus.alerts, stimulus.cleared)
     _reopen_plans(state, stimulus, now)
     records = [record for told in stimulus.outcomes for record in ledger.outcome(state, told)]
     if stimulus.synced:

@@ -16,6 +16,8 @@ from rebalancer.core import applying, demand, ledger, marks, picture
 from rebalancer.core.checks import check
 from rebalancer.core.instructions import (
     ClearAlert,
+    ForgetAlert,
+    ForgetLoan,
     Instruction,
     PublishPlan,
     RaiseAlert,
@@ -99,7 +101,7 @@ class Engine:
     def _plan(self, now: datetime) -> list[Instruction]:
         state = self.state
         instructions: list[Instruction] = [*ledger.expire(state, now), *marks.settle_unmarked(state, now)]
-        instructions += [*ledger.close_virtual(state, now), *ledger.forget(state, now)]
+        instructions += [*ledger.close_virtual(state, now), *_forgotten(state, now)]
         pools = self._pools_to_look_at(now)
         waiting = demand.waiting(state.inventory, self._homes, state.policy) if pools else {}
         for pool in pools:
@@ -186,6 +188,17 @@ class Engine:
             del alerts[key]
             self.state.keeping.alert_cleared(key, now)
         return [*raised, *(ClearAlert(key, now) for key in over)]
+
+
+def _forgotten(state: State, now: datetime) -> list[Instruction]:
+    """Loans and alerts that have been over for long enough: first out of memory, then off the topics."""
+    gone: list[Instruction] = []
+    for entry in state.keeping.due(now):
+        if entry.what == "loan-memory":
+            state.loans.pop(entry.key, None)
+        else:
+            gone.append(ForgetLoan(entry.key) if entry.what == "loan" else ForgetAlert(entry.key))
+    return gone
 
 
 def _plan_id(cluster: str, draft: Draft, now: datetime) -> str:

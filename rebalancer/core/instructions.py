@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from rebalancer.core.loans import Loan
 from rebalancer.core.plan import Plan
 from rebalancer.core.reasons import Because
-from rebalancer.core.units import Number, PoolName, WorkloadId
+from rebalancer.core.units import LoanId, Number, PoolName, WorkloadId
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +153,22 @@ class ClearAlert:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetLoan:
+    """A loan closed so long ago that its key is deleted from the ledger topic."""
+
+    loan: LoanId
+    kind: Literal["forget-loan"] = "forget-loan"
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetAlert:
+    """An alert was cleared so long ago that its key is deleted from the alert topic."""
+
+    id: str
+    kind: Literal["forget-alert"] = "forget-alert"
+
+
+@dataclass(frozen=True, slots=True)
 class AskSnapshot:
     """The picture of one kind is not complete: ask the collector for a full list."""
 
@@ -162,5 +178,6 @@ class AskSnapshot:
 
 
 Instruction: TypeAlias = (
-    PublishPlan | RecordLoan | RecordWorkload | RecordPool | RecordForecast | RaiseAlert | ClearAlert | AskSnapshot
-)
+    PublishPlan | RecordLoan | RecordWorkload | RecordPool | RecordForecast | RaiseAlert | ClearAlert
+    | ForgetLoan | ForgetAlert | AskSnapshot
+)  # fmt: skip

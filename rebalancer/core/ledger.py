@@ -19,7 +19,6 @@ from rebalancer.core.units import Mode
 
 DAY = timedelta(days=1)
 FINISHED_KEPT = 2000
-CLOSED_KEPT = timedelta(days=2)
 BLOCK_RETRY = timedelta(seconds=60)
 """How long a gang that act could not evict is left out of new plans."""
 
@@ -29,6 +28,7 @@ def keep(state: State, loan: Loan) -> RecordLoan:
     before = state.loans.get(loan.id)
     state.loans[loan.id] = loan
     if loan.open:
+        state.keeping.loan_opened(loan.id)
         state.loan_of[loan.node] = loan.id
         state.away.setdefault(loan.lender, {})[loan.id] = None
         return RecordLoan(loan)
@@ -38,6 +38,8 @@ def keep(state: State, loan: Loan) -> RecordLoan:
     state.unmarked.pop(loan.node, None)
     state.unrenewed.pop(loan.id, None)
     state.recalls.pop(loan.node, None)
+    if loan.closed_at is not None:
+        state.keeping.loan_closed(loan.id, loan.closed_at)
     if loan.closed_at is not None and (before is None or before.open):
         state.home_since[loan.node] = max(loan.closed_at, state.home_since.get(loan.node, loan.closed_at))
     return RecordLoan(loan)
@@ -126,9 +128,6 @@ def expire(state: State, now: datetime) -> list[Instruction]:
     for open_plan in [item for item in state.plans.values() if now > item.plan.valid_until]:
         records += [record for step in open_plan.pending_steps() for record in _given_up(state, step, now)]
         finish(state, open_plan)
-    stale = [uid for uid, loan in state.loans.items() if loan.closed_at and now - loan.closed_at > CLOSED_KEPT]
-    for uid in stale:
-        del state.loans[uid]
     return records
 
 

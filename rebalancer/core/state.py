@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 from rebalancer.core.demand import PoolWatch
 from rebalancer.core.facts import Node, Pod
 from rebalancer.core.headroom import return_seconds
-from rebalancer.core.instructions import RaiseAlert, WorkloadRecord
+from rebalancer.core.instructions import ClearAlert, RaiseAlert, WorkloadRecord
 from rebalancer.core.inventory import Inventory
+from rebalancer.core.keeping import Keeping
 from rebalancer.core.loans import Loan, LoanPhase
 from rebalancer.core.plan import FINAL, Alternative, EvictGang, Method, Outcome, Plan, Result, Step
 from rebalancer.core.policy import Policy, PoolPolicy
@@ -105,6 +106,7 @@ class State:
         self.namespace_evictions: dict[str, deque[datetime]] = {}
         self.recalls: dict[NodeUid, Because] = {}
         self.alerts: dict[str, RaiseAlert] = {}
+        self.keeping = Keeping()
         self.synced: dict[str, bool] = {}
         self.snapshots: dict[str, tuple[str, dict[str, None]]] = {}
         self.behind = False
@@ -133,6 +135,12 @@ class State:
     def complete(self) -> bool:
         """Whether nodes and pods are known completely and the streams are up to date."""
         return bool(self.synced.get("node")) and bool(self.synced.get("pod")) and not self.behind
+
+    def recall_alerts(self, standing: Sequence[RaiseAlert], cleared: Sequence[ClearAlert]) -> None:
+        """Alerts as they were before a restart."""
+        self.alerts.update((alert.id, alert) for alert in standing)
+        for alert in cleared:
+            self.keeping.alert_cleared(alert.id, alert.at)
 
     def seen(self, of: str, uid: str) -> None:
         """Remember that a running snapshot of this kind contains the object."""

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from rebalancer.core.facts import Budget, Control, GangSpec, Namespace, Node, Pod
-from rebalancer.core.instructions import PoolMemory, WorkloadRecord
+from rebalancer.core.instructions import ClearAlert, PoolMemory, RaiseAlert, WorkloadRecord
 from rebalancer.core.loans import Loan
 from rebalancer.core.plan import Outcome, Plan
 from rebalancer.core.policy import Policy
@@ -145,6 +145,9 @@ class Restored:
     synced: bool
     """Whether the facts restored beside this came from a complete earlier picture."""
     at: datetime
+    alerts: tuple[RaiseAlert, ...] = ()
+    cleared: tuple[ClearAlert, ...] = ()
+    """Alerts that stand, and those that are over and not yet forgotten."""
     kind: Literal["restored"] = "restored"
 
 

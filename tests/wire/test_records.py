@@ -12,6 +12,8 @@ from rebalancer.adapters import translate as wire
 from rebalancer.core.instructions import (
     AskSnapshot,
     ClearAlert,
+    ForgetAlert,
+    ForgetLoan,
     Instruction,
     PoolMemory,
     PublishPlan,
@@ -134,6 +136,16 @@ INSTRUCTIONS: list[tuple[Instruction, str]] = [
 @pytest.mark.parametrize(("instruction", "name"), INSTRUCTIONS, ids=[name for _, name in INSTRUCTIONS])
 def test_every_instruction_has_its_record(instruction: Instruction, name: str) -> None:
     assert wire.encode_instruction(instruction, cases.CLUSTER, cases.AT) == cases.RECORDS[name]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "name"), [(ForgetLoan("loan-1"), "state.loan"), (ForgetAlert("alert-1"), "alert.raised")]
+)
+def test_what_is_forgotten_is_deleted_under_the_key_that_it_had(instruction: Instruction, name: str) -> None:
+    grave = wire.encode_instruction(instruction, cases.CLUSTER, cases.AT)
+    record = cases.RECORDS[name]
+    assert grave == wire.encode_tombstone(record, cases.AT, cases.CLUSTER)
+    assert (grave.topic, grave.key, grave.value) == (record.topic, record.key, None)
 
 
 def test_two_clusters_on_one_partition_do_not_overwrite_each_other() -> None:

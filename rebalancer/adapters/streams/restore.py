@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rebalancer.adapters.streams.loader import Came, Loaded, latest
 from rebalancer.adapters.translate import Barrier, Received, WireError, read
 from rebalancer.core.facts import Node, Pod
-from rebalancer.core.instructions import PoolMemory, WorkloadRecord
+from rebalancer.core.instructions import ClearAlert, PoolMemory, RaiseAlert, WorkloadRecord
 from rebalancer.core.loans import Loan
 from rebalancer.core.plan import Outcome, Plan
 from rebalancer.core.stimuli import (
@@ -30,7 +30,7 @@ from rebalancer.core.stimuli import (
 from rebalancer.wire import v1
 
 FACTS = tuple(v1.FACT_TOPICS.values())
-COMPACTED = (*FACTS, v1.STATE_NODE, v1.STATE_TELEMETRY, v1.STATE_LOAN, v1.STATE_WORKLOAD, v1.FORECAST_POOL)
+COMPACTED = (*FACTS, v1.STATE_NODE, v1.STATE_TELEMETRY, v1.STATE_LOAN, v1.STATE_WORKLOAD, v1.FORECAST_POOL, v1.ALERT)
 TAILS = (v1.PLAN, v1.OUTCOME)
 LOADED = (*COMPACTED, *TAILS)
 """Own topics that are read to their end when a partition is assigned."""
@@ -149,6 +149,8 @@ def _restored(by_topic: Mapping[str, list[Read]], now: datetime, *, synced: bool
         outcomes=tuple(outcomes.values()),
         synced=synced,
         at=now,
+        alerts=tuple(_contents(by_topic, v1.ALERT, RaiseAlert)),
+        cleared=tuple(_contents(by_topic, v1.ALERT, ClearAlert)),
     )
 
 

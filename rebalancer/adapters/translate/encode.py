@@ -179,6 +179,10 @@ _OF_INSTRUCTION: dict[type, Callable[[Any, str, datetime], Record]] = {
     ask.RecordForecast: lambda told, cluster, _: encode_forecast(told.memory, cluster),
     ask.RaiseAlert: lambda told, cluster, _: encode_alert(told, cluster),
     ask.ClearAlert: lambda told, cluster, _: encode_alert(told, cluster),
+    ask.ForgetLoan: lambda told, cluster, at: _seal((v1.STATE_LOAN, told.loan, "state.loan"), cluster, at, None),
+    ask.ForgetAlert: lambda told, cluster, at: _seal(
+        (v1.ALERT, f"{cluster}/{told.id}", "alert.raised"), cluster, at, None
+    ),
     ask.AskSnapshot: lambda told, cluster, at: encode_request(SnapshotRequested(told.of, told.because, at), cluster),
 }
 
