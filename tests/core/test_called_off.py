@@ -98,6 +98,17 @@ def test_a_rise_that_has_lasted_keeps_a_plan_made_for_pods() -> None:
     assert gone(rig) == []
 
 
+def test_a_plan_made_for_a_rise_is_kept_while_any_deficit_is_left() -> None:
+    rig = fleet(circuit_share=1.0)
+    wants(rig, 40)
+    rig.pass_time(0.5)
+    wants(rig, 40)
+    assert len(of(rig.pass_time(1))) == 1
+    rig.lose("pod", "uid-full-0")
+    wants(rig, 26.1)
+    assert of(rig.pass_time(0.1), Method.CANCEL) == []
+
+
 def test_a_plan_made_for_a_rise_is_called_off_when_no_deficit_is_left() -> None:
     rig = fleet(circuit_share=1.0)
     wants(rig, 40)

@@ -63,7 +63,8 @@ def test_what_the_node_itself_says(changes: dict[str, Any], because: Because) ->
     assert of_node(rig) == because
 
 
-def _closed(rig: Rig) -> None:
+def _closing(rig: Rig) -> None:
+    _busy(rig)
     rig.see(closing(node("n0")))
 
 
@@ -75,7 +76,7 @@ def _away(rig: Rig) -> None:
     rig.see(lent(node("n0")))
 
 
-@pytest.mark.parametrize("change", [_closed, _busy, _away], ids=["closing taint", "in a plan", "lent already"])
+@pytest.mark.parametrize("change", [_closing, _busy, _away], ids=["closing", "in a plan", "lent already"])
 def test_a_node_that_changes_hands_is_not_lent(change: Callable[[Rig], None]) -> None:
     rig = fleet()
     change(rig)

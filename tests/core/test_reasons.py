@@ -30,6 +30,20 @@ class Made:
     keys: frozenset[str] | None
 
 
+def _constants() -> dict[str, str]:
+    """Words that have a name in the source."""
+    lines = [item for path in FILES for item in ast.parse(path.read_text()).body if isinstance(item, ast.Assign)]
+    return {
+        target.id: item.value.value
+        for item in lines
+        for target in item.targets
+        if isinstance(target, ast.Name) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)
+    }
+
+
+CONSTANTS = _constants()
+
+
 def _assigned(tree: ast.AST) -> dict[str, set[str]]:
     """Names given a literal dict somewhere in the file, with the keys of all of them."""
     found: dict[str, set[str]] = {}
@@ -56,6 +70,8 @@ def _keys(value: ast.expr | None, named: dict[str, set[str]]) -> set[str] | None
     for key, inner in zip(value.keys, value.values, strict=True):
         if isinstance(key, ast.Constant):
             keys.add(str(key.value))
+        elif isinstance(key, ast.Name) and key.id in CONSTANTS:
+            keys.add(CONSTANTS[key.id])
         elif key is None and isinstance(inner, ast.Name):
             keys |= named.get(inner.id, set())
     return keys

@@ -13,10 +13,11 @@ from rebalancer.core.methods import reclaim
 from rebalancer.core.plan import EvictGang, Method, Plan, RestoreNode
 from rebalancer.core.policy import Pace
 from rebalancer.core.reasons import Because, Reason
-from rebalancer.core.state import Draft
+from rebalancer.core.state import Draft, OpenPlan
 from rebalancer.core.stimuli import Approved, DemandReported
 from rebalancer.core.telemetry import DemandSample
 from tests.core.build import START, Rig, budget, gang, lent, node, policy, pool_policy, replica
+from tests.core.test_ledger import plan_of
 
 POOL = "infer-a100"
 
@@ -265,7 +266,23 @@ def test_a_plan_that_waits_for_a_person_is_not_followed_by_another_until_it_is_a
     assert [count for _, _, count in rig.engine.state.touched] == [2]
 
 
+def test_a_node_that_just_covers_the_rise_is_enough() -> None:
+    (draft,) = pressed(fleet(), 33.6, 0, 60)[-1]
+    assert closed(draft) == ["n0"]
+
+
+@pytest.mark.parametrize("other", ["a-pool", "z-pool"])
+def test_a_plan_of_another_pool_that_waits_for_a_person_holds_nothing_back(other: str) -> None:
+    rig = fleet()
+    held = plan_of(method=Method.RECLAIM, awaits_approval=True)
+    rig.engine.state.plans["p"] = OpenPlan(replace(held, pool=other))
+    assert pressed(rig, 40, 0, 60)[-1] != []
+    rig.engine.state.plans["p"] = OpenPlan(held)
+    assert pressed(rig, 40, 1)[-1] == []
+
+
 def test_a_pool_that_is_not_inference_is_never_reclaimed_for() -> None:
     rig = fleet()
+    assert pressed(rig, 40, 0, 60)[-1] != []
     other = replace(seen(rig), policy=rig.engine.state.policy.pools["train-a100"])
     assert list(reclaim.propose(rig.engine.state, other, rig.now)) == []

@@ -1,0 +1,158 @@
+"""Protect: every alert stands while its cause holds, is raised once, and is cleared when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from rebalancer.core.instructions import ClearAlert, RaiseAlert
+from rebalancer.core.plan import Outcome, Result
+from rebalancer.core.reasons import Because, Reason
+from rebalancer.core.stimuli import OutcomeReported, PolicyAdopted, PolicyRefused, TimePassed
+from rebalancer.core.units import Activity
+from tests.core.away import away
+from tests.core.build import OWNER_TAINT, START, Rig, gang, lent, node
+
+POOL = "infer-a100"
+DUE = START + timedelta(hours=6)
+
+
+def alerts(rig: Rig) -> list[RaiseAlert]:
+    """Alerts raised at this look."""
+    return [item for item in rig.tell(TimePassed()) if isinstance(item, RaiseAlert)]
+
+
+def raised(rig: Rig) -> list[tuple[str, str, str]]:
+    return [(item.target, item.because.reason.value, item.severity) for item in alerts(rig)]
+
+
+def cleared(rig: Rig) -> list[str]:
+    return [item.id for item in rig.tell(TimePassed()) if isinstance(item, ClearAlert)]
+
+
+def _overdue(rig: Rig) -> None:
+    rig.now = DUE + timedelta(seconds=1)
+
+
+def _squatted(rig: Rig) -> None:
+    rig.see(*gang("squats", on=["n0"], reclaimable=False))
+
+
+def _lost(rig: Rig) -> None:
+    rig.now += timedelta(minutes=1)
+    rig.see(node("n0", taints=()))
+    rig.now += timedelta(minutes=4)
+
+
+def _silent(rig: Rig) -> None:
+    rig.busy()
+    rig.now += timedelta(minutes=4)
+
+
+def _unknown(rig: Rig) -> None:
+    rig.judge(Activity.UNKNOWN, None, (), rig.now)
+
+
+def _conflict(rig: Rig) -> None:
+    rig.see(node("n1", quarantine="two models"))
+
+
+def _registers_nothing(rig: Rig) -> None:
+    rig.see(node("n1", starting=True, gpus=0))
+
+
+def _split(rig: Rig) -> None:
+    why = Because(Reason.GANG_SPLIT, {"gone": 1, "members": 2, "gang": "ml/a", "why": "a budget"})
+    rig.tell(OutcomeReported(Outcome("p", POOL, 1, "evict", "ml/a", Result.BLOCKED, why, rig.now)))
+
+
+def _blocked(rig: Rig) -> None:
+    why = Because(Reason.BUDGET_BLOCKED, {"gang": "ml/a"})
+    rig.tell(OutcomeReported(Outcome("p", POOL, 1, "evict", "ml/a", Result.BLOCKED, why, rig.now)))
+
+
+def _refused(rig: Rig) -> None:
+    rig.tell(PolicyRefused("pools: none", rig.now))
+
+
+@pytest.mark.parametrize(
+    ("cause", "alert"),
+    [
+        pytest.param(_overdue, ("n0", "overdue", "critical"), id="a loan past its due time"),
+        pytest.param(_squatted, ("ml/squats-0", "squatter", "warning"), id="somebody who did not opt in"),
+        pytest.param(_lost, ("n0", "loan-lost", "critical"), id="a loan that is lost"),
+        pytest.param(_silent, (POOL, "telemetry-silent", "warning"), id="telemetry that fell silent"),
+        pytest.param(_unknown, (POOL, "telemetry-silent", "warning"), id="telemetry that knows nothing"),
+        pytest.param(_conflict, ("n1", "label-conflict", "warning"), id="labels that contradict"),
+        pytest.param(_registers_nothing, ("n1", "node-not-usable", "warning"), id="a labelled node without GPUs"),
+        pytest.param(_split, ("ml/a", "gang-split", "critical"), id="a gang that is split"),
+        pytest.param(_blocked, ("ml/a", "budget-blocked", "warning"), id="an eviction that is blocked"),
+        pytest.param(_refused, ("test", "invalid-policy", "warning"), id="a policy that was refused"),
+    ],
+)
+def test_what_is_alerted(cause: Callable[[Rig], None], alert: tuple[str, str, str]) -> None:
+    rig = away("n0")
+    rig.sync(node("n1"), node("n2"))
+    assert raised(rig) == []
+    cause(rig)
+    assert raised(rig) == [alert]
+    rig.now += timedelta(seconds=1)
+    assert raised(rig) == []
+
+
+def test_a_loan_is_not_overdue_at_its_due_time() -> None:
+    rig = away("n0")
+    rig.now = DUE
+    assert "overdue" not in [reason for _, reason, _ in raised(rig)]
+
+
+def test_an_alert_keeps_its_id_and_since_when_it_stands_and_is_cleared_once() -> None:
+    rig = away("n0")
+    _squatted(rig)
+    (first,) = alerts(rig)
+    assert (first.since, first.pool) == (rig.now, POOL)
+    rig.now += timedelta(minutes=5)
+    assert alerts(rig) == []
+    assert rig.engine.state.alerts[first.id].since == first.since
+    rig.lose("pod", "uid-squats-0")
+    rig.now += timedelta(seconds=1)
+    assert cleared(rig) == [first.id]
+    rig.now += timedelta(seconds=1)
+    assert cleared(rig) == []
+
+
+def test_a_policy_that_is_adopted_clears_the_alert_of_the_refused_one() -> None:
+    rig = away("n0")
+    _refused(rig)
+    (alert,) = alerts(rig)
+    rig.tell(PolicyAdopted(rig.engine.state.policy, "d"))
+    assert cleared(rig) == [alert.id]
+
+
+def test_telemetry_of_one_node_is_enough_to_be_heard() -> None:
+    rig = away("n0")
+    rig.sync(node("n1"), node("n2"))
+    rig.judge(Activity.UNKNOWN, None, ["n1"], rig.now)
+    rig.busy("n2")
+    assert raised(rig) == []
+
+
+def test_a_starting_node_that_will_have_its_gpus_and_an_empty_one_are_no_alert() -> None:
+    rig = away("n0")
+    rig.see(node("n1", starting=True), node("n2", gpus=0, capacity=0, starting=True))
+    assert raised(rig) == []
+
+
+def test_opted_in_pods_on_a_lent_node_are_no_squatters() -> None:
+    assert raised(away("n0", pods=gang("a", on=["n0"]))) == []
+
+
+def test_a_loan_found_again_ends_the_alert_of_its_loss() -> None:
+    rig = away("n0")
+    _lost(rig)
+    (alert,) = alerts(rig)
+    rig.now += timedelta(seconds=1)
+    rig.see(lent(node("n0", taints=(OWNER_TAINT,))))
+    assert cleared(rig) == [alert.id]
