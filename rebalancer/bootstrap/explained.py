@@ -16,7 +16,6 @@ from rebalancer.core.reasons import SENTENCES, Because, sentence
 from rebalancer.core.units import Mode
 
 
-
 def unexplained(store: Store) -> list[str]:
     """One line for each plan, eviction or loan of which reason, numbers, alternatives or outcome are missing."""
     return [*_plans(store), *_outcomes(store), *_loans(store)]
@@ -47,7 +46,7 @@ def _steps(store: Store, plan: Plan) -> Iterator[str]:
 
 def _outcomes(store: Store) -> Iterator[str]:
     for plan_id, told in store.outcomes.items():
-        if plan_id not in store.plans and not all(outcome.because.reason in ALONE for outcome in told.values()):
+        if plan_id not in store.plans:
             yield f"outcomes of plan {plan_id}, which is not on the topics"
         for outcome in told.values():
             if not says_all(outcome.because):

@@ -14,7 +14,7 @@ from typing import Self
 
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.store import RawRecord, Store
-from rebalancer.adapters.streams import decide, telemetry
+from rebalancer.adapters.streams import decide
 from rebalancer.adapters.streams.act import Act
 from rebalancer.adapters.streams.app import AppSettings
 from rebalancer.adapters.streams.connection import KafkaSettings
@@ -22,7 +22,7 @@ from rebalancer.adapters.streams.decide import Decide
 from rebalancer.adapters.streams.gate import BarrierGate, decide_inputs
 from rebalancer.adapters.streams.lockstep import BarrierWatch, act_inputs
 from rebalancer.adapters.streams.publish import Posted, Publisher
-from rebalancer.adapters.streams.telemetry import Telemetry
+from rebalancer.bootstrap.aside import errand, send_aside
 from rebalancer.core.engine import Engine
 from rebalancer.core.policy import Policy
 from rebalancer.simulate.cluster import SimulatedCluster
@@ -101,10 +101,9 @@ class Workers:
 
     async def _begin(self) -> None:
         await self._begin_act()
-        tellers = [await self._telemetry(index) for index in range(self._count)]
+        for index in range(self._count):
+            await self._telemetry(index)
         self._deciders = [await self._decide(index) for index in range(self._count)]
-        for teller in tellers[:1]:
-            await teller.ready()
         async with asyncio.timeout(60.0):
             while self.engine() is None:  # noqa: ASYNC110 - which worker gets the partition is the broker's choice
                 await asyncio.sleep(0.02)
@@ -117,13 +116,11 @@ class Workers:
     async def _publisher(self) -> Publisher:
         return await self._stack.enter_async_context(Overheard(self.seen, self._ground.kafka))
 
-    async def _telemetry(self, index: int) -> Telemetry:
-        ground = self._ground
-        app, policies = self._app(telemetry.GROUP, index), {ground.cluster: ground.policy}
-        name = f"telemetry-{index}"
-        role = Telemetry(app, policies, await self._publisher(), Metrics(), name, lockstep=True)
-        await self._running(role)
-        return role
+    async def _telemetry(self, index: int) -> None:
+        ground, name = self._ground, f"telemetry-{index}"
+        scratch = ground.scratch / name
+        what = errand(ground.kafka.bootstrap, ground.cluster, name, scratch, ground.fetch_wait_ms, ground.policy)
+        await send_aside(what, self._stack)
 
     async def _decide(self, index: int) -> Decide:
         ground = self._ground
@@ -139,7 +136,7 @@ class Workers:
         await self._running(role)
         return role
 
-    async def _running(self, role: Telemetry | Decide) -> None:
+    async def _running(self, role: Decide) -> None:
         await role.start()
         self._stack.push_async_callback(role.stop)
 

@@ -1,7 +1,7 @@
 """The least that each role needs on our topics, as data and as lines for Kafka's own tool.
 
-Whoever may write plans could have pods evicted, so only the decider may; act checks again all the same. Nothing
-is granted here: the lines are for people to read and run.
+Whoever may write plans could have pods evicted, so only the decider may, and act, which tells what it planned alone
+while Kafka was silent; act checks every plan again all the same. Nothing is granted here: the lines are for people.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NEEDS: Mapping[Role, _Needs] = {
         (*_FACTS, v1.CONTROL, v1.SAMPLE_DEMAND, v1.STATE_NODE, v1.STATE_TELEMETRY, *_LEDGER, v1.PLAN, v1.OUTCOME),
         (*_LEDGER, v1.USAGE_LOAN, v1.PLAN, v1.CONTROL, v1.JOURNAL),
     ),
-    "act": _Needs((v1.PLAN, v1.CONTROL, v1.FACT_TOPICS["control"], v1.OUTCOME), (v1.OUTCOME,)),
+    "act": _Needs((v1.PLAN, v1.CONTROL, v1.FACT_TOPICS["control"], v1.OUTCOME), (v1.OUTCOME, v1.PLAN)),
     "subscriber": _Needs((v1.STATE_NODE, v1.STATE_TELEMETRY, *_LEDGER, v1.USAGE_LOAN, v1.PLAN, v1.OUTCOME), ()),
 }
 """Roles also write the dead letters of what they read; a subscriber does not."""
