@@ -20,7 +20,7 @@ from faust.types import TP
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.app import AppSettings, make_app
 from rebalancer.adapters.streams.decider import Decider
-from rebalancer.adapters.streams.desk import Desk, Item
+from rebalancer.adapters.streams.desk import Desk, Item, Left
 from rebalancer.adapters.streams.dlq import DeadLetters, refused
 from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
@@ -138,27 +138,27 @@ class Decide:
     async def _revoked(self, _: Any, revoked: Iterable[Any], **__: Any) -> None:
         await self._drop(sorted({tp.partition for tp in revoked if tp.topic in INPUTS}))
 
-    def _desk(self, partition: int) -> Desk:
+    def _desk(self, partition: int, left: Left | None = None) -> Desk:
         """The partition's desk; begun by its assignment, or by its first event, which may come earlier."""
         desk = self.desks.get(partition)
         if desk is None:
             make = partial(self._deciders, partition)
-            desk = Desk(
-                partition, self._settings.kafka, make, self._dead, self.health, self, self._settings.fetch_wait_ms
-            )
+            wait = self._settings.fetch_wait_ms
+            desk = Desk(partition, self._settings.kafka, make, self._dead, self.health, self, wait, left)
             self.desks[partition] = desk
             self._tasks[partition] = asyncio.create_task(desk.run(), name=f"desk-{partition}")
             self._tasks[partition].add_done_callback(partial(self._ended, partition))
         return desk
 
     def _ended(self, partition: int, task: asyncio.Task[None]) -> None:
-        """A desk that failed is dropped: the next event begins a new one, which loads again."""
+        """A desk that failed is dropped; a new one loads again, and is told what the old one did not finish."""
         if task.cancelled() or self._tasks.get(partition) is not task:
             return
         log.error("desk ended", partition=partition, error=repr(task.exception()))
         del self._tasks[partition]
-        self.desks.pop(partition, None)
-        self._desk(partition)
+        old = self.desks.pop(partition, None)
+        lost = isinstance(task.exception(), ConnectionError)
+        self._desk(partition, old.unfinished(again=lost) if old is not None else None)
 
     async def _drop(self, partitions: Iterable[int]) -> None:
         tasks = [self._tasks.pop(one) for one in partitions if one in self._tasks]

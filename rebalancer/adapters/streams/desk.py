@@ -45,6 +45,13 @@ class Item(NamedTuple):
     done: Callable[[], Awaitable[object]]
 
 
+class Left(NamedTuple):
+    """What a desk was handed and did not finish: the mailbox itself, since somebody may wait to put into it."""
+
+    mailbox: asyncio.Queue[Item]
+    batch: Sequence[Item]
+
+
 class Progress(Protocol):
     """What the consumer knows about a partition of a topic."""
 
@@ -56,7 +63,7 @@ class Progress(Protocol):
 
 
 class Desk:
-    """Runs while its partition is assigned."""
+    """Runs while its partition is assigned. ``left``: what the desk before it took and did not finish."""
 
     def __init__(  # noqa: PLR0917 - made in one place
         self,
@@ -67,13 +74,14 @@ class Desk:
         health: Health,
         progress: Progress,
         fetch_wait_ms: int | None = None,
+        left: Left | None = None,
     ) -> None:
         self.partition = partition
         self.deciders: Mapping[str, Decider] = {}
         self._kafka, self._make, self._fetch_wait_ms = kafka, make, fetch_wait_ms
         self._dead, self._health, self._progress = dead, health, progress
-        self._mailbox: asyncio.Queue[Item] = asyncio.Queue(MAILBOX)
         self._loaded = Loaded({}, {}, {})
+        self._mailbox, self._batch = left or Left(asyncio.Queue(MAILBOX), ())
         self._handled: dict[str, int] = {}
         self._catching_up = True
         self.ready = asyncio.Event()
@@ -90,12 +98,21 @@ class Desk:
             self._health.loaded(self.partition)
             self.ready.set()
             while True:
-                await self._round(await self._take())
+                self._batch = self._batch or await self._take()
+                await self._round(self._batch)
+                self._batch = ()
         except Exception:
             await asyncio.sleep(AGAIN)  # a successor begins at once: it must not spin
             raise
         finally:
             self._health.loaded(self.partition)
+
+    def unfinished(self, *, again: bool) -> Left:
+        """What was handed over and is not done: the stream does not tell it again.
+
+        ``again``: with the batch under way; without it, a batch that is itself what nobody can stand is let go.
+        """
+        return Left(self._mailbox, self._batch if again else ())
 
     # -- beginning -------------------------------------------------------------------------------------------
 
