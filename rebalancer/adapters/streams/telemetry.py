@@ -174,6 +174,8 @@ class Telemetry:
     async def _barrier(self, barrier: Barrier, cluster: str, partition: int) -> None:
         """All samples of the step are in: judge, tell, and pass the barrier on behind what was told."""
         window = self.windows.setdefault(partition, Window())
+        if window.now == barrier.now:
+            await self._settle()  # asked again: what was told may have been lost with the broker
         await self._look(partition, window, barrier.now)
         window.now = barrier.now
         await self._beat(barrier.now)
