@@ -29,8 +29,8 @@ def test_a_role_is_given_listed_topics_only_by_their_full_names(role: Role) -> N
     assert all("Describe" in each.operations for each in given)
 
 
-def test_only_the_decider_may_write_plans_and_only_act_outcomes() -> None:
-    assert who("Write", v1.PLAN) == {"decide"}
+def test_plans_are_the_deciders_and_what_act_planned_alone_and_only_act_writes_outcomes() -> None:
+    assert who("Write", v1.PLAN) == {"decide", "act"}
     assert who("Write", v1.OUTCOME) == {"act"}
     assert who("Read", v1.PLAN) >= {"act", "subscriber"}
 
@@ -55,7 +55,7 @@ def test_a_line_is_what_kafkas_own_tool_takes() -> None:
     lines = [each.line for each in acl("act", "User:bob", sources=("team.metrics",))]
     assert (
         "kafka-acls $KAFKA --add --allow-principal User:bob --operation Read --operation Describe"
-        " --resource-pattern-type literal --topic gpu.decision.plan.v1"
+        " --resource-pattern-type literal --topic gpu.fact.control.v1"
     ) in lines
     assert any(line.endswith("--topic team.metrics") for line in lines)
     assert lines[-1].endswith("--operation Read --resource-pattern-type prefixed --group gpu-rebalancer-act")
