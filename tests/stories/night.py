@@ -1,0 +1,54 @@
+"""The undisturbed night, lived once a test run and then only read."""
+
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from rebalancer.adapters.store import Store
+from rebalancer.adapters.streams.connection import KafkaSettings
+from tests.stories.stage import Stage
+from tests.stories.telling import decisions, loans, memory, results
+from tests.stories.world import State
+
+WHOLE = {"gangs_split": 0, "loans_overdue": 0, "loans_open_at_end": 0, "trainers_left_at_due": 0}
+"""What every night must end with."""
+
+
+class Night(NamedTuple):
+    """A night that is over: its folder, what the topics say, who was told to go, the world's figures."""
+
+    folder: Path
+    store: Store
+    evicted: Counter[str]
+    patched: Counter[State]
+    summary: dict[str, object]
+
+
+async def lived(kafka: KafkaSettings, folder: Path, scenario: str = "night") -> Night:
+    """Live through a night with one worker and no disturbance."""
+    async with Stage(kafka, folder, scenario) as stage:
+        await stage.worker()
+        await stage.live()
+        return over(stage)
+
+
+def over(stage: Stage) -> Night:
+    """What is left of a stage's night."""
+    return Night(stage.folder, stage.store, stage.world.evicted(), stage.world.patched(), stage.world.summary())
+
+
+def assert_equal(night: Night, undisturbed: Night) -> None:
+    """Nothing was decided, done, forgotten or left otherwise than on the undisturbed night."""
+    assert decisions(night.store) == decisions(undisturbed.store)
+    assert results(night.store) == results(undisturbed.store)
+    assert loans(night.store) == loans(undisturbed.store)
+    assert memory(night.store) == memory(undisturbed.store)
+    assert_done_once(night, undisturbed)
+
+
+def assert_done_once(night: Night, undisturbed: Night) -> None:
+    """Each pod was told to go once, each node changed hands as often as on the undisturbed night, all was in time."""
+    assert night.evicted == undisturbed.evicted
+    assert set(night.evicted.values()) == {1}
+    assert night.patched == undisturbed.patched
+    assert WHOLE.items() <= night.summary.items()
