@@ -38,6 +38,7 @@ from rebalancer.core.stimuli import (
     TermBegan,
     VerdictGiven,
 )
+from rebalancer.core.telemetry import Verdict
 from rebalancer.core.units import Mode, OwnerClass, PlanId, PoolName
 
 Touched = Iterable[PoolName] | None
@@ -159,8 +160,14 @@ def _verdict(state: State, stimulus: VerdictGiven, now: datetime) -> Effect:
     node = state.inventory.nodes.get(verdict.node)
     if node is None:
         return (), []
+    if before is None or _verdict_says(before) != _verdict_says(verdict):
+        state.inventory.candidate_changed(node)
     _count(state, node)
     return (node.pool,), []
+
+
+def _verdict_says(verdict: Verdict) -> tuple[object, ...]:
+    return (verdict.activity, verdict.since, verdict.unhealthy, verdict.partition)
 
 
 def _heartbeat(state: State, stimulus: HeartbeatHeard, now: datetime) -> Effect:
@@ -203,6 +210,7 @@ def _approve(state: State, plan_id: PlanId) -> list[PublishPlan]:
     if open_plan is None or not open_plan.plan.awaits_approval:
         return []
     open_plan.plan = open_plan.plan.approved(state.term)
+    state.turned(open_plan.plan.pool)
     ledger.occupy(state, open_plan.plan)
     state.touch(open_plan.plan)
     return [PublishPlan(open_plan.plan)]
@@ -253,6 +261,7 @@ def _restored(state: State, stimulus: Restored, now: datetime) -> Effect:
         ledger.keep(state, loan)
     for record in stimulus.workloads:
         state.workloads[record.workload] = record
+        state.records += 1
         for moment in record.evictions:
             state.namespace_evictions.setdefault(record.namespace, deque(maxlen=10_000)).append(moment)
     for memory in stimulus.pools:

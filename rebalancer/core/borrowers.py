@@ -5,13 +5,13 @@ Being refused here costs a gang a loan, never its place in the scheduler's queue
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from rebalancer.core.budgets import never_evictable
 from rebalancer.core.facts import Node, Pod, Taint
 from rebalancer.core.fit import selects, tolerates, untolerated
+from rebalancer.core.gangs import Borrower
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
 from rebalancer.core.units import ON_LOAN, GangId, Number, OwnerClass, seconds
@@ -21,39 +21,30 @@ NETWORK_KEYS = ("network",)
 DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Borrower:
-    """A gang that waits as a whole."""
-
-    gang: GangId
-    pods: tuple[Pod, ...]
-
-    @property
-    def gpus(self) -> int:
-        """GPUs that all of it needs."""
-        return sum(pod.gpus or 0 for pod in self.pods)
-
-    @property
-    def leave(self) -> timedelta:
-        """How long its slowest member may take to leave: notice and grace."""
-        return timedelta(seconds=max(pod.grace_seconds + pod.notice_seconds for pod in self.pods))
+def waiting_gangs(state: State, classes: tuple[OwnerClass, ...]) -> tuple[Borrower, ...]:
+    """Gangs all of whose members wait, highest priority and oldest first; asked again when one of them changed."""
+    counts = (*(state.inventory.waits[cls] for cls in classes), state.inventory.others)
+    known = state.gangs.get(classes)
+    if known is None or known[0] != counts:
+        known = state.gangs[classes] = (counts, _waiting(state, classes))
+    return known[1]
 
 
-def waiting_gangs(state: State, classes: Iterable[OwnerClass]) -> list[Borrower]:
-    """Gangs all of whose members wait, highest priority and oldest first."""
+def _waiting(state: State, classes: tuple[OwnerClass, ...]) -> tuple[Borrower, ...]:
     gangs: dict[GangId, None] = {}
     for cls in classes:
         for uid in state.inventory.pending[cls]:
             gangs[state.inventory.pods[uid].gang] = None
     found = [whole for gang in gangs if (whole := _whole(state, gang)) is not None]
-    return sorted(found, key=lambda item: (-item.pods[0].priority, item.pods[0].created_at, item.gang))
+    return tuple(sorted(found, key=lambda item: (-item.pods[0].priority, item.pods[0].created_at, item.gang)))
 
 
 def _whole(state: State, gang: GangId) -> Borrower | None:
     pods = [pod for pod in state.inventory.gang_pods(gang) if not pod.terminal]
     if not pods or len(pods) < state.least_members(gang, pods) or not all(pod.pending for pod in pods):
         return None
-    return Borrower(gang, tuple(pods))
+    shapes = {(pod.node_terms, pod.tolerations): pod for pod in reversed(pods)}
+    return Borrower(gang, tuple(pods), tuple(reversed(shapes.values())))
 
 
 def on_loan_taint(borrower: OwnerClass) -> Taint:
@@ -119,7 +110,7 @@ def _cooling(state: State, pod: Pod, now: datetime) -> Because | None:
 
 def mismatch(who: Borrower, node: Node, taints: Sequence[Taint]) -> Because | None:
     """Why no member of the gang may run on this node once it is lent, or None. Certainty beats utilisation."""
-    for pod in who.pods:
+    for pod in who.shapes or who.pods:
         if not selects(pod.node_terms, node.labels):
             return _which_term(who.gang, pod, node)
         if untolerated(pod, taints) is not None:

@@ -8,7 +8,7 @@ when none is. Nothing here decides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from rebalancer.core.facts import Pod, Selector
@@ -19,7 +19,7 @@ from rebalancer.core.occupancy import Rolling
 from rebalancer.core.policy import Policy
 from rebalancer.core.reasons import Because
 from rebalancer.core.telemetry import DemandSample, Verdict
-from rebalancer.core.units import Activity, NodeUid, OwnerClass, PoolName
+from rebalancer.core.units import Activity, NodeUid, OwnerClass, PodUid, PoolName
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -65,6 +65,9 @@ class PoolWatch:
         self.rising_since: datetime | None = None
         self.rising_samples = 0
         self.rising_at = EPOCH
+        self.unmet: tuple[tuple[object, ...], tuple[Pod, ...], tuple[Pod, ...]] | None = None
+        self.fruitless: tuple[tuple[object, ...], datetime] | None = None
+        """What the last search for borrowers began with when it found none, and until when that proves anything."""
         self.last_look: datetime | None = None
         self.last_published: datetime | None = None
         self.last_forecast: datetime | None = None
@@ -93,44 +96,66 @@ class PoolWatch:
         self.counted[node] = (verdict.partition, verdict.utilisation)
 
 
-@dataclass(slots=True)
 class Homes:
-    """Which inference pools a waiting pod could call home, remembered per placement terms."""
+    """Which inference pool each waiting pod could call home; asked again only where something changed."""
 
-    version: int = -1
-    known: dict[tuple[Selector, ...], tuple[PoolName, ...]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        """Nobody waits."""
+        self._version = -1
+        self._policy: Policy | None = None
+        self._known: dict[tuple[Selector, ...], PoolName | None] = {}
+        self._home: dict[PodUid, PoolName] = {}
+        self._waiting: dict[PoolName, dict[PodUid, None]] = {}
+        self._sorted: dict[PoolName, tuple[Pod, ...]] = {}
 
     def of(self, pod: Pod, inventory: Inventory, policy: Policy) -> PoolName | None:
         """The first inference pool, by name, with a node that the pod's terms accept; None if there is none."""
-        if self.version != inventory.labels_version:
-            self.known.clear()
-            self.version = inventory.labels_version
-        pools = self.known.get(pod.node_terms)
-        if pools is None:
-            pools = self.known[pod.node_terms] = self._search(pod, inventory, policy)
-        return pools[0] if pools else None
+        if self._version != inventory.labels_version or self._policy is not policy:
+            self._forget(inventory, policy)
+        if pod.node_terms not in self._known:
+            inventory.label_keys.update(item.key for term in pod.node_terms for item in term)
+            self._known[pod.node_terms] = self._search(pod, inventory, policy)
+        return self._known[pod.node_terms]
+
+    def waiting(self, pool: PoolName, inventory: Inventory, policy: Policy) -> tuple[Pod, ...]:
+        """Pending inference pods that belong to the pool, oldest first; the same object until one of them changes."""
+        if self._version != inventory.labels_version or self._policy is not policy:
+            self._forget(inventory, policy)
+        for uid in inventory.asked:
+            self._place(uid, inventory, policy)
+        inventory.asked.clear()
+        if pool not in self._sorted:
+            pods = (inventory.pods[uid] for uid in self._waiting.get(pool, ()))
+            self._sorted[pool] = tuple(sorted(pods, key=lambda pod: (pod.created_at, pod.name, pod.uid)))
+        return self._sorted[pool]
+
+    def _forget(self, inventory: Inventory, policy: Policy) -> None:
+        self._version, self._policy = inventory.labels_version, policy
+        for memory in (self._known, self._home, self._waiting, self._sorted):
+            memory.clear()
+        inventory.asked.update(inventory.pending[OwnerClass.INFERENCE])
+
+    def _place(self, uid: PodUid, inventory: Inventory, policy: Policy) -> None:
+        before = self._home.pop(uid, None)
+        if before is not None:
+            del self._waiting[before][uid]
+            self._sorted.pop(before, None)
+        if uid not in inventory.pending[OwnerClass.INFERENCE]:
+            return
+        pool = self.of(inventory.pods[uid], inventory, policy)
+        if pool is not None:
+            self._home[uid] = pool
+            self._waiting.setdefault(pool, {})[uid] = None
+            self._sorted.pop(pool, None)
 
     @staticmethod
-    def _search(pod: Pod, inventory: Inventory, policy: Policy) -> tuple[PoolName, ...]:
+    def _search(pod: Pod, inventory: Inventory, policy: Policy) -> PoolName | None:
         names = sorted(name for name, pool in policy.pools.items() if pool.owner is OwnerClass.INFERENCE)
-        return tuple(
-            name
-            for name in names
-            if any(selects(pod.node_terms, inventory.nodes[uid].labels) for uid in inventory.members.get(name, ()))
-        )
+        return next((name for name in names if _accepted(pod, inventory, name)), None)
 
 
-def waiting(inventory: Inventory, homes: Homes, policy: Policy) -> dict[PoolName, list[Pod]]:
-    """Pending inference pods by the pool they belong to, oldest first."""
-    found: dict[PoolName, list[Pod]] = {}
-    for uid in inventory.pending[OwnerClass.INFERENCE]:
-        pod = inventory.pods[uid]
-        pool = homes.of(pod, inventory, policy)
-        if pool is not None:
-            found.setdefault(pool, []).append(pod)
-    for pods in found.values():
-        pods.sort(key=lambda pod: (pod.created_at, pod.name, pod.uid))
-    return found
+def _accepted(pod: Pod, inventory: Inventory, pool: PoolName) -> bool:
+    return any(selects(pod.node_terms, inventory.nodes[uid].labels) for uid in inventory.members.get(pool, ()))
 
 
 def measured_gpus(

@@ -8,9 +8,10 @@ lend. The engine never reads a clock, never does I/O and never forgets why.
 from __future__ import annotations
 
 import copy
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from rebalancer.core import applying, demand, ledger, marks, picture
 from rebalancer.core.checks import check
@@ -61,6 +62,7 @@ class Engine:
         self._homes = demand.Homes()
         self._dirty: dict[PoolName, None] = {}
         self._all_dirty = True
+        self._looked: OrderedDict[PoolName, datetime] = OrderedDict()
         self._story: deque[Entry] = deque(maxlen=STORY_KEPT)
         applying.sync_pools(self.state)
 
@@ -103,9 +105,8 @@ class Engine:
         instructions: list[Instruction] = [*ledger.expire(state, now), *marks.settle_unmarked(state, now)]
         instructions += [*ledger.close_virtual(state, now), *_forgotten(state, now)]
         pools = self._pools_to_look_at(now)
-        waiting = demand.waiting(state.inventory, self._homes, state.policy) if pools else {}
         for pool in pools:
-            seen = look(state, pool, waiting.get(pool, []), now)
+            seen = look(state, pool, self._homes.waiting(pool, state.inventory, state.policy), now)
             if seen is None:
                 continue
             picture.account(state, seen, now)
@@ -117,14 +118,19 @@ class Engine:
         return instructions
 
     def _pools_to_look_at(self, now: datetime) -> list[PoolName]:
-        chosen = []
-        for pool in sorted(self.state.policy.pools):
-            watch = self.state.watches[pool]
-            overdue = watch.last_look is None or now - watch.last_look >= LOOK_EVERY
-            if self._all_dirty or pool in self._dirty or overdue:
-                watch.last_look = now
-                chosen.append(pool)
-        return chosen
+        """Pools that something happened to, and those not looked at for a while; ``_looked`` is in order of time."""
+        known = self.state.policy.pools
+        if self._all_dirty:
+            self._looked.clear()
+            chosen = set(known)
+        else:
+            overdue = takewhile(lambda item: now - item[1] >= LOOK_EVERY, self._looked.items())
+            chosen = {pool for pool, _ in overdue} | {pool for pool in self._dirty if pool in known}
+        ordered = sorted(chosen)
+        for pool in ordered:
+            self._looked[pool] = self.state.watches[pool].last_look = now
+            self._looked.move_to_end(pool)
+        return ordered
 
     def _decide(self, seen: Look, now: datetime) -> list[Instruction]:
         instructions: list[Instruction] = []
@@ -196,6 +202,7 @@ def _forgotten(state: State, now: datetime) -> list[Instruction]:
     for entry in state.keeping.due(now):
         if entry.what == "loan-memory":
             state.loans.pop(entry.key, None)
+            state.lost.pop(entry.key, None)
         else:
             gone.append(ForgetLoan(entry.key) if entry.what == "loan" else ForgetAlert(entry.key))
     return gone

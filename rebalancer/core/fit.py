@@ -123,7 +123,11 @@ def place(pods: Sequence[Pod], rooms: Sequence[Room]) -> dict[str, NodeUid] | No
     return placed
 
 
+def placing_order(pods: Iterable[Pod]) -> list[Pod]:
+    """The order in which pods are placed each for itself: largest first, then oldest."""
+    return sorted(pods, key=lambda item: (-(item.gpus or 0), item.created_at, item.name, item.uid))
+
+
 def settle(pods: Sequence[Pod], rooms: Sequence[Room]) -> list[Pod]:
     """Place each pod for itself; those that found no room are returned, largest first."""
-    ordered = sorted(pods, key=lambda item: (-(item.gpus or 0), item.created_at, item.name, item.uid))
-    return [pod for pod in ordered if place([pod], rooms) is None]
+    return [pod for pod in placing_order(pods) if place([pod], rooms) is None]

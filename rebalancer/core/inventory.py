@@ -6,9 +6,10 @@ nothing twice; a deletion wins over an addition that comes after it. Nothing her
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rebalancer.core.facts import Budget, Control, GangSpec, Namespace, Node, Pod
 from rebalancer.core.stimuli import Fact, FactKind
@@ -74,10 +75,28 @@ class Inventory:
         self.members: dict[PoolName, dict[NodeUid, None]] = {}
         self.empty: dict[PoolName, dict[NodeUid, None]] = {}
         self.marked: dict[NodeUid, None] = {}
+        self.odd: dict[PoolName, dict[NodeUid, None]] = {}
+        self.squatted: dict[NodeUid, None] = {}
         self.labels_version = 0
+        self.label_keys: set[str] = set()
+        """Label keys that waiting pods' terms name: a change of another label moves no pod's home."""
+        self.asked: dict[PodUid, None] = {}
+        """Inference pods that began or ceased to wait, or changed while waiting, since it was last cleared."""
+        self.waits: dict[OwnerClass, int] = dict.fromkeys(OwnerClass, 0)
+        self.rooms: dict[PoolName, int] = {}
+        self.candidates: dict[PoolName, int] = {}
+        self.elsewhere = self.handovers = 0
+        self.others = 0
+        """How often what these names say changed, so that what follows from it need not be asked again."""
+        self.population = 0
+        self.longest_leave = timedelta(0)
+        """No pod that was ever seen may take longer to leave."""
+        self.turns: dict[PoolName, int] = {}
         self._others: dict[tuple[FactKind, str], Fact] = {}
         self._at: dict[str, datetime] = {}
         self._gone: dict[str, None] = {}
+        self.shelves: dict[PoolName, dict[int, list[tuple[str, NodeUid]]]] = {}
+        self._shelf: dict[NodeUid, tuple[PoolName, int, str]] = {}
         self._shares: dict[NodeUid, tuple[PoolName, Totals]] = {}
 
     # -- changes ---------------------------------------------------------------------------------------------
@@ -137,8 +156,10 @@ class Inventory:
         old = self.pods.get(pod.uid)
         if old is not None:
             self._unindex(old)
+        self._note(old, pod)
         self.pods[pod.uid] = pod
         self.gangs.setdefault(pod.gang, {})[pod.uid] = None
+        self.longest_leave = max(self.longest_leave, timedelta(seconds=pod.grace_seconds + pod.notice_seconds))
         if pod.node and not pod.terminal:
             self.pods_on.setdefault(pod.node, {})[pod.uid] = None
         elif pod.pending and pod.gpus != 0:
@@ -152,9 +173,26 @@ class Inventory:
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self._unindex(pod)
+            self._note(pod, None)
             for name in _touched(pod, None):
                 self._recount(name)
         return pod
+
+    def _note(self, old: Pod | None, new: Pod | None) -> None:
+        """Count what this change may concern: those who wait, and room on the nodes that it was or is bound to."""
+        if _footprint(old) != _footprint(new):
+            for name in {pod.node for pod in (old, new) if pod is not None and pod.node}:
+                node = self.node_named(name)
+                if node is not None:
+                    self._room_changed(node)
+                    self.candidate_changed(node)
+        for pod in (old, new):
+            if pod is None:
+                continue
+            if pod.pending and pod.owner is OwnerClass.INFERENCE:
+                self.asked[pod.uid] = None
+            if pod.pending or any(uid in self.pending[pod.owner] for uid in self.gangs.get(pod.gang, ())):
+                self.waits[pod.owner] += 1
 
     def _unindex(self, pod: Pod) -> None:
         _discard(self.gangs, pod.gang, pod.uid)
@@ -169,13 +207,20 @@ class Inventory:
         namesake = self.by_name.get(node.name)
         if namesake is not None and namesake != node.uid:
             self.delete("node", namesake)
-        if old is None or old.labels != node.labels or old.pool != node.pool:
-            self.labels_version += 1
+        moved = old is None or old.pool != node.pool or self._relabelled(old, node)
+        self.labels_version += moved
         if old is not None and old.pool != node.pool:
             _discard(self.members, old.pool, node.uid)
         self.nodes[node.uid] = node
         self.by_name[node.name] = node.uid
         self.members.setdefault(node.pool, {})[node.uid] = None
+        self._turned(old, node)
+        if moved or old is None or old.taints != node.taints or _supply(old) != _supply(node):
+            self._room_changed(node)
+        if old is None or (_supply(old), old.taints, old.labels) != (_supply(node), node.taints, node.labels):
+            self.elsewhere += any(_open_to_others(item) for item in (old, node))
+        if old is None or _lendable(old) != _lendable(node):
+            self.candidate_changed(node)
         if node.loan is not None:
             self.marked[node.uid] = None
         else:
@@ -187,6 +232,8 @@ class Inventory:
         if node is None:
             return None
         self._withdraw(uid)
+        self._turned(node, None)
+        self.elsewhere += _open_to_others(node)
         _discard(self.members, node.pool, uid)
         self.marked.pop(uid, None)
         if self.by_name.get(node.name) == uid:
@@ -194,7 +241,36 @@ class Inventory:
         self.labels_version += 1
         return node
 
+    def _relabelled(self, old: Node, new: Node) -> bool:
+        if old.labels == new.labels:
+            return False
+        return any(old.labels.get(key) != new.labels.get(key) for key in self.label_keys)
+
+    def _room_changed(self, node: Node) -> None:
+        _count(self.rooms, node.pool)
+        self.elsewhere += _open_to_others(node)
+
+    def candidate_changed(self, node: Node) -> None:
+        """Something else than a fact says otherwise about this node: whether it may be lent is to be asked again."""
+        if node.uid in self.empty.get(node.pool, ()):
+            _count(self.candidates, node.pool)
+
+    def _turned(self, old: Node | None, new: Node | None) -> None:
+        """Keep what depends on the node alone: the odd ones, and how often supply changed hands."""
+        if old is None or new is None or old.pool != new.pool:
+            self.population += 1
+        if old is None or new is None or (old.loan is None) != (new.loan is None):
+            self.handovers += 1
+        for node in (old, new):
+            if node is not None and _supply(old) != _supply(new):
+                _count(self.turns, node.pool)
+        if old is not None:
+            _discard(self.odd, old.pool, old.uid)
+        if new is not None and (new.quarantine or (new.starting and new.gpus == 0 and new.capacity > 0)):
+            self.odd.setdefault(new.pool, {})[new.uid] = None
+
     def _put_other(self, fact: Fact) -> None:
+        self.others += 1
         self._others[kind_of(fact), fact.uid] = fact
         if isinstance(fact, Budget):
             self.budgets.setdefault(fact.namespace, {})[fact.uid] = fact
@@ -206,6 +282,7 @@ class Inventory:
             self.control = fact
 
     def _drop_other(self, of: FactKind, uid: str) -> Fact | None:
+        self.others += 1
         fact = self._others.pop((of, uid), None)
         if isinstance(fact, Budget):
             self.budgets.get(fact.namespace, {}).pop(uid, None)
@@ -223,18 +300,41 @@ class Inventory:
         uid = self.by_name.get(node_name)
         if uid is None:
             return
-        self._withdraw(uid)
         node = self.nodes[uid]
+        was_empty = uid in self.empty.get(node.pool, ())
+        self._withdraw(uid)
         share = self._share(node)
         self._shares[uid] = (node.pool, share)
         self.pools.setdefault(node.pool, Totals()).add(share, 1)
-        if share.held == 0 and share.usable and not self.nominated.get(node_name):
+        if node.loan is not None and any(_squats(pod) for pod in self.guests(node_name)):
+            self.squatted[uid] = None
+        emptied = share.held == 0 and share.usable > 0 and not self.nominated.get(node_name)
+        if emptied:
             self.empty.setdefault(node.pool, {})[uid] = None
+        if emptied is not was_empty:
+            _count(self.candidates, node.pool)
+        self._shelve(node, share)
+
+    def _shelve(self, node: Node, share: Totals) -> None:
+        """Nodes at home by how much of them is free, so that a pod is shown only those that are large enough."""
+        if share.usable:
+            free = max(0, node.gpus - share.held)
+            insort(self.shelves.setdefault(node.pool, {}).setdefault(free, []), (node.name, node.uid))
+            self._shelf[node.uid] = (node.pool, free, node.name)
+
+    def _unshelve(self, uid: NodeUid) -> None:
+        at = self._shelf.pop(uid, None)
+        if at is not None:
+            pool, free, name = at
+            shelf = self.shelves[pool][free]
+            del shelf[bisect_left(shelf, (name, uid))]
 
     def _withdraw(self, uid: NodeUid) -> None:
+        self._unshelve(uid)
         before = self._shares.pop(uid, None)
         if before is not None:
             pool, share = before
+            self.squatted.pop(uid, None)
             self.pools[pool].add(share, -1)
             self.empty.get(pool, {}).pop(uid, None)
 
@@ -291,6 +391,37 @@ def _touched(pod: Pod, old: Pod | None) -> tuple[str, ...]:
     if old is not None:
         names |= {old.node, old.nominated_node}
     return tuple(sorted(names - {""}))
+
+
+def _supply(node: Node | None) -> tuple[object, ...] | None:
+    """What makes a node supply, or not."""
+    return None if node is None else (node.pool, node.gpus, usable(node), node.loan is None)
+
+
+def _open_to_others(node: Node | None) -> bool:
+    """Whether the scheduler may put others than inference there without us."""
+    return node is not None and (node.loan is not None or node.owner is not OwnerClass.INFERENCE)
+
+
+def _lendable(node: Node) -> tuple[object, ...]:
+    """What decides whether a node may be lent, and to whom."""
+    marks = (node.quarantine, node.divided, node.opted_out, node.model, node.network)
+    return (_supply(node), marks, node.taints, node.labels)
+
+
+def _footprint(pod: Pod | None) -> tuple[object, ...] | None:
+    """What a bound pod means to others who want its node."""
+    if pod is None or not pod.node or pod.terminal:
+        return None
+    return (pod.node, pod.gpus, pod.namespace, pod.labels, pod.anti_affinity)
+
+
+def _count(versions: dict[PoolName, int], pool: PoolName) -> None:
+    versions[pool] = versions.get(pool, 0) + 1
+
+
+def _squats(pod: Pod) -> bool:
+    return not pod.reclaimable and (pod.gpus is None or pod.gpus > 0)
 
 
 def _discard(index: dict[str, dict[str, None]], key: str, uid: str) -> None:

@@ -6,10 +6,12 @@ What nodes show is squared with it in ``marks``.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from rebalancer.core.books import order
 from rebalancer.core.instructions import Instruction, RecordLoan, RecordWorkload, WorkloadRecord
 from rebalancer.core.loans import TRANSITIONS, Loan, LoanEvent, LoanPhase, advance
 from rebalancer.core.plan import FINAL, EvictGang, LendNode, Method, Outcome, Plan, RenewLoan, RestoreNode, Result, Step
@@ -27,6 +29,7 @@ def keep(state: State, loan: Loan) -> RecordLoan:
     """Put a loan's latest form into the ledger and its indexes."""
     before = state.loans.get(loan.id)
     state.loans[loan.id] = loan
+    _index(state, loan)
     if loan.open:
         state.keeping.loan_opened(loan.id)
         state.loan_of[loan.node] = loan.id
@@ -43,6 +46,18 @@ def keep(state: State, loan: Loan) -> RecordLoan:
     if loan.closed_at is not None and (before is None or before.open):
         state.home_since[loan.node] = max(loan.closed_at, state.home_since.get(loan.node, loan.closed_at))
     return RecordLoan(loan)
+
+
+def _index(state: State, loan: Loan) -> None:
+    state.turned(loan.lender)
+    if loan.virtual and loan.open:
+        state.virtual.setdefault(loan.lender, {})[loan.id] = None
+    elif loan.virtual:
+        state.virtual.get(loan.lender, {}).pop(loan.id, None)
+    if loan.phase is LoanPhase.LOST:
+        state.lost[loan.id] = None
+    else:
+        state.lost.pop(loan.id, None)
 
 
 def move(state: State, loan: Loan, event: LoanEvent, at: datetime) -> list[Instruction]:
@@ -72,6 +87,8 @@ def adopt(state: State, plan: Plan, now: datetime) -> list[Instruction]:
     if plan.method is Method.CANCEL:
         return []
     state.plans[plan.id] = OpenPlan(plan)
+    heapq.heappush(state.expiring, (plan.valid_until, plan.id))
+    state.turned(plan.pool)
     if not plan.awaits_approval:
         occupy(state, plan)
     opens = [step for step in plan.steps if isinstance(step, LendNode) and step.loan not in state.loans]
@@ -85,6 +102,14 @@ def occupy(state: State, plan: Plan) -> None:
             state.busy_nodes.setdefault(step.node, plan.id)
         if isinstance(step, EvictGang | LendNode):
             state.busy_gangs.setdefault(step.gang, plan.id)
+    _hands_changed(state, plan)
+
+
+def _hands_changed(state: State, plan: Plan) -> None:
+    """Who is busy changed: for the plan's pool, and for whatever pool its nodes belong to by now."""
+    nodes = (state.inventory.nodes.get(step.node) for step in plan.steps if not isinstance(step, EvictGang))
+    state.turned(plan.pool, *{node.pool: None for node in nodes if node is not None and node.pool != plan.pool})
+    state.hands += 1
 
 
 def _loan(plan: Plan, step: LendNode, phase: LoanPhase) -> Loan:
@@ -111,7 +136,8 @@ def _pretend(state: State, plan: Plan, now: datetime) -> list[Instruction]:
 
 def close_virtual(state: State, now: datetime) -> list[Instruction]:
     """End shadow loans of pools that act now."""
-    found = [loan for loan in state.open_loans() if loan.virtual and state.mode(loan.lender) is Mode.ACT]
+    ids = [uid for pool, found in state.virtual.items() if found and state.mode(pool) is Mode.ACT for uid in found]
+    found = sorted((state.loans[uid] for uid in ids), key=order)
     return [record for loan in found for record in move(state, loan, LoanEvent.RESTORED, now)]
 
 
@@ -125,10 +151,18 @@ def called_off(state: State, plan: str) -> None:
 def expire(state: State, now: datetime) -> list[Instruction]:
     """Let go of plans whose validity is over and of which nothing more came; their loans are planned anew."""
     records: list[Instruction] = []
-    for open_plan in [item for item in state.plans.values() if now > item.plan.valid_until]:
+    for open_plan in _expired(state, now):
         records += [record for step in open_plan.pending_steps() for record in _given_up(state, step, now)]
         finish(state, open_plan)
     return records
+
+
+def _expired(state: State, now: datetime) -> list[OpenPlan]:
+    """Open plans past their validity, in the order in which they were adopted."""
+    passed = False
+    while state.expiring and state.expiring[0][0] < now:
+        passed = heapq.heappop(state.expiring)[1] in state.plans or passed
+    return [item for item in state.plans.values() if now > item.plan.valid_until] if passed else []
 
 
 def _given_up(state: State, step: Step, at: datetime) -> list[Instruction]:
@@ -148,6 +182,7 @@ def finish(state: State, open_plan: OpenPlan) -> None:
             del state.busy_nodes[step.node]
         if isinstance(step, EvictGang | LendNode) and state.busy_gangs.get(step.gang) == plan.id:
             del state.busy_gangs[step.gang]
+    _hands_changed(state, plan)
     state.finished[plan.id] = open_plan
     if len(state.finished) > FINISHED_KEPT:
         del state.finished[next(iter(state.finished))]
@@ -216,7 +251,7 @@ def _repaired(state: State, told: Outcome) -> list[Instruction]:
     if told.result is not Result.DONE:
         return []
     state.home_since[told.target] = told.at
-    lost = [loan for loan in state.loans.values() if loan.node == told.target and loan.phase is LoanPhase.LOST]
+    lost = [loan for uid in state.lost if (loan := state.loans[uid]).node == told.target]
     return [record for loan in lost for record in move(state, loan, LoanEvent.RESTORED, told.at)]
 
 
@@ -225,8 +260,9 @@ def _renewed(state: State, loan: Loan, told: Outcome, open_plan: OpenPlan | None
     step = open_plan.plan.steps[told.step] if open_plan is not None else None
     if told.result not in FINAL or not isinstance(step, RenewLoan):
         return []
-    if state.busy_nodes.get(step.node) == told.plan:
+    if open_plan is not None and state.busy_nodes.get(step.node) == told.plan:
         del state.busy_nodes[step.node]
+        _hands_changed(state, open_plan.plan)
     if told.result is Result.DONE:
         return put_off(state, loan, step.due, step.recall_at, told.at)
     return _given_up(state, step, told.at)
@@ -269,6 +305,7 @@ def _evicted(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[In
     space.append(told.at)
     record = evicted_again(state, known, told.plan, told.at)
     state.workloads[workload] = record
+    state.records += 1
     return [RecordWorkload(record)]
 
 

@@ -5,16 +5,18 @@ Methods decide from a look; taking it changes nothing but the pool's own short m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import merge
 
-from rebalancer.core.demand import Demand, measured_gpus, ready_gpus, told_gpus
+from rebalancer.core.books import Books
+from rebalancer.core.demand import Demand, measured_gpus, told_gpus
 from rebalancer.core.facts import Node, Pod, Taint
-from rebalancer.core.fit import Room, settle
-from rebalancer.core.inventory import usable
+from rebalancer.core.fit import Room, placing_order, settle, takes
 from rebalancer.core.policy import PoolPolicy
 from rebalancer.core.state import State
-from rebalancer.core.units import CLOSING, ON_LOAN, PoolName, seconds
+from rebalancer.core.units import CLOSING, ON_LOAN, NodeUid, PoolName, seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +53,58 @@ def empty_room(node: Node, taint: Taint | None) -> Room:
     return Room(node, node.gpus, owner_taints(node, taint))
 
 
-def _unmet(state: State, pool: PoolName, waiting: list[Pod]) -> tuple[list[Pod], list[Pod]]:
+def _unmet(state: State, pool: PoolName, waiting: tuple[Pod, ...]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+    """Who finds no room at home nor on nodes on their way there, and who finds none at home now."""
     if not waiting:
-        return [], []
-    members = [state.inventory.nodes[uid] for uid in state.inventory.members.get(pool, ())]
-    members.sort(key=lambda node: node.name)
-    home = [home_room(state, node) for node in members if usable(node) and state.at_hand(node)]
-    without_room = settle(waiting, home)
-    coming = [
-        empty_room(node, state.loans[state.loan_of[node.uid]].owner_taint)
-        for node in members
-        if node.uid in state.loan_of and state.in_return(node.uid)
-    ]
-    return settle(without_room, coming), without_room
+        return (), ()
+    watch, books = state.watches[pool], state.books(pool)
+    key = (waiting, books, state.inventory.rooms.get(pool, 0), state.hands)
+    known = watch.unmet
+    if known is None or not _same(known[0], key):
+        without_room = _without_room(state, pool, waiting)
+        unmet = settle(without_room, _coming(state, books)) if without_room else []
+        known = watch.unmet = (key, tuple(unmet), tuple(without_room))
+    return known[1], known[2]
 
 
-def look(state: State, pool: PoolName, waiting: list[Pod], now: datetime) -> Look | None:
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """Whether two keys hold the same objects and equal counts (comparing pods by value would cost what it saves)."""
+    return one[0] is other[0] and one[1] is other[1] and one[2:] == other[2:]
+
+
+def _coming(state: State, books: Books) -> list[Room]:
+    nodes = (state.inventory.nodes[uid] for uid in books.coming)
+    return [empty_room(node, state.loans[state.loan_of[node.uid]].owner_taint) for node in nodes]
+
+
+def _without_room(state: State, pool: PoolName, waiting: Sequence[Pod]) -> list[Pod]:
+    """Place each pod for itself, largest first, on the first node at home that takes it; who is left over."""
+    shelves = state.inventory.shelves.get(pool, {})
+    used: dict[NodeUid, Room] = {}
+    left = []
+    for pod in placing_order(waiting):
+        fitting = merge(*(shelf for free, shelf in sorted(shelves.items()) if free >= (pod.gpus or 0)))
+        if not any(_takes(state, uid, pod, used) for _, uid in fitting):
+            left.append(pod)
+    return left
+
+
+def _takes(state: State, uid: NodeUid, pod: Pod, used: dict[NodeUid, Room]) -> bool:
+    room = used.get(uid)
+    if room is None:
+        node = state.inventory.nodes[uid]
+        if not state.at_hand(node):
+            return False
+        room = home_room(state, node)
+    if not takes(room, pod):
+        return False
+    room.free -= pod.gpus or 0
+    room.guests.append(pod)
+    used[uid] = room
+    return True
+
+
+def look(state: State, pool: PoolName, waiting: tuple[Pod, ...], now: datetime) -> Look | None:
     """Look at a pool; None for pools that the policy does not know."""
     policy = state.pool_policy(pool)
     if policy is None:
@@ -87,15 +125,11 @@ def look(state: State, pool: PoolName, waiting: list[Pod], now: datetime) -> Loo
         blind=measured is None,
     )
     unmet, unmet_now = _unmet(state, pool, waiting)
-    taken = {uid for uid in state.busy_nodes if uid not in state.loan_of} | {
-        loan.node for loan in state.open_loans(pool) if not loan.virtual
-    }
-    ready = ready_gpus(state.inventory, pool, taken)
-    virtual = state.virtually_away(pool)
-    away = state.away_gpus(pool) - virtual
+    books = state.books(pool)
+    ready, virtual = books.ready, books.virtual
+    away = books.gpus - virtual
     watch.headroom.observe(demand.gpus, now)
     watch.spare.observe(ready + away - demand.gpus - demand.headroom, now)
     spare = watch.spare.minimum(now)
-    lendable = (spare if spare is not None else 0.0) - state.away_gpus(pool)
-    returning = state.returning_gpus(pool)
-    return Look(pool, policy, demand, ready - virtual, returning, tuple(unmet), tuple(unmet_now), lendable)
+    lendable = (spare if spare is not None else 0.0) - books.gpus
+    return Look(pool, policy, demand, ready - virtual, books.returning, unmet, unmet_now, lendable)

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from rebalancer.core.demand import PoolWatch
+from rebalancer.core.books import Books, batched_starts, due_soon_after, order, reserve_of
+from rebalancer.core.demand import PoolWatch, ready_gpus
 from rebalancer.core.facts import Node, Pod
+from rebalancer.core.gangs import Borrower
 from rebalancer.core.headroom import return_seconds
 from rebalancer.core.instructions import ClearAlert, RaiseAlert, WorkloadRecord
 from rebalancer.core.inventory import Inventory
@@ -21,7 +23,18 @@ from rebalancer.core.plan import FINAL, Alternative, EvictGang, Method, Outcome,
 from rebalancer.core.policy import Policy, PoolPolicy
 from rebalancer.core.reasons import Because
 from rebalancer.core.telemetry import Verdict
-from rebalancer.core.units import Activity, GangId, LoanId, Mode, NodeUid, PlanId, PodUid, PoolName, WorkloadId
+from rebalancer.core.units import (
+    Activity,
+    GangId,
+    LoanId,
+    Mode,
+    NodeUid,
+    OwnerClass,
+    PlanId,
+    PodUid,
+    PoolName,
+    WorkloadId,
+)
 
 RETURNS_KEPT = 32
 """Measured return times remembered per pool."""
@@ -87,6 +100,17 @@ class State:
         self.loans: dict[LoanId, Loan] = {}
         self.loan_of: dict[NodeUid, LoanId] = {}
         self.away: dict[PoolName, dict[LoanId, None]] = {}
+        self.virtual: dict[PoolName, dict[LoanId, None]] = {}
+        self.lost: dict[LoanId, None] = {}
+        self.expiring: list[tuple[datetime, PlanId]] = []
+        self.turns: dict[PoolName, int] = {}
+        self.changes = self.hands = self.records = self.revived = 0
+        """How often loans and plans, busy hands, records of workloads, and telemetry heard of again have changed."""
+        self.gangs: dict[tuple[OwnerClass, ...], tuple[tuple[object, ...], tuple[Borrower, ...]]] = {}
+        self.refusals: tuple[tuple[object, ...], dict[GangId, Because | None]] = ((), {})
+        """Whole gangs that wait, and why they may not borrow: the same for every pool, asked once a moment."""
+        self.elsewhere: tuple[tuple[int, int], tuple[NodeUid, ...]] = ((-1, -1), ())
+        self._books: dict[PoolName, tuple[tuple[object, ...], Books]] = {}
         self.workloads: dict[WorkloadId, WorkloadRecord] = {}
         self.plans: dict[PlanId, OpenPlan] = {}
         self.busy_nodes: dict[NodeUid, PlanId] = {}
@@ -152,7 +176,10 @@ class State:
 
     def heard(self, partition: int, at: datetime) -> None:
         """A sample partition was judged up to ``at`` (event time)."""
-        self.heartbeats[partition] = max(at, self.heartbeats.get(partition, at))
+        before = self.heartbeats.get(partition)
+        if before is None or at - before > self.policy.activities.freshness:
+            self.revived += 1
+        self.heartbeats[partition] = max(at, before or at)
 
     def fresh(self, verdict: Verdict, now: datetime) -> bool:
         """Whether a verdict, or a heartbeat that covers it, is within the freshness bound of event time."""
@@ -166,24 +193,69 @@ class State:
 
     # -- loans and plans -------------------------------------------------------------------------------------
 
-    def open_loans(self, lender: PoolName | None = None) -> list[Loan]:
+    def turned(self, *pools: PoolName) -> None:
+        """A loan or a plan of these pools changed: what was reckoned for them no longer holds."""
+        self.changes += 1
+        for pool in pools:
+            self.turns[pool] = self.turns.get(pool, 0) + 1
+
+    def books(self, lender: PoolName) -> Books:
+        """What the ledger adds up to for a lender."""
+        turns = (self.turns.get(lender, 0), self.inventory.population, self.inventory.turns.get(lender, 0))
+        known = self._books.get(lender)
+        key = (*turns, self.policy)
+        if known is None or known[0][:3] != turns or known[0][3] is not self.policy:
+            known = self._books[lender] = (key, self._reckoned(lender))
+        return known[1]
+
+    def _reckoned(self, lender: PoolName) -> Books:
+        loans = sorted((self.loans[uid] for uid in self.away.get(lender, ())), key=order)
+        acting = (LoanPhase.ON_LOAN, LoanPhase.RECALLING)
+        free = [
+            loan
+            for loan in loans
+            if loan.phase in acting and loan.node not in self.busy_nodes and loan.node in self.inventory.nodes
+        ]
+        later = due_soon_after(free, self.policy.pace.per)
+        nodes = self.inventory.nodes
+        busy = [uid for uid in self.busy_nodes if uid in nodes and nodes[uid].pool == lender]
+        changing = {uid for uid in busy if uid not in self.loan_of} | {loan.node for loan in loans if not loan.virtual}
+        coming = [uid for uid in busy if uid in self.loan_of and self.in_return(uid)]
+        return Books(
+            loans=tuple(loans),
+            reserve=reserve_of(loans),
+            dues=tuple(loan.due for loan in loans),
+            gpus=sum(loan.gpus for loan in loans),
+            virtual=sum(loan.gpus for loan in loans if loan.virtual),
+            returning=sum(
+                loan.gpus for loan in loans if loan.phase is LoanPhase.RECALLING or self.in_return(loan.node)
+            ),
+            ready=ready_gpus(self.inventory, lender, changing),
+            free_to_act=tuple(free),
+            later=later,
+            starts=batched_starts(free, later, self.policy.pace),
+            unfinished=any(loan.phase is LoanPhase.RECALLING for loan in free),
+            coming=tuple(sorted(coming, key=lambda uid: nodes[uid].name)),
+            plans=tuple(sorted(uid for uid, item in self.plans.items() if item.plan.pool == lender)),
+        )
+
+    def open_loans(self, lender: PoolName | None = None) -> Sequence[Loan]:
         """Loans whose node is away, or about to be, in due and name order."""
-        pools = sorted(self.away) if lender is None else [lender]
-        found = [self.loans[uid] for pool in pools for uid in self.away.get(pool, ())]
-        return sorted(found, key=lambda loan: (loan.due, loan.node_name, loan.id))
+        if lender is not None:
+            return self.books(lender).loans
+        return sorted((loan for pool in self.away for loan in self.books(pool).loans), key=order)
 
     def virtually_away(self, lender: PoolName) -> int:
         """GPUs that only the shadow ledger has lent."""
-        return sum(loan.gpus for loan in self.open_loans(lender) if loan.virtual)
+        return self.books(lender).virtual
 
     def away_gpus(self, lender: PoolName) -> int:
         """GPUs of a lender's open loans."""
-        return sum(loan.gpus for loan in self.open_loans(lender))
+        return self.books(lender).gpus
 
     def returning_gpus(self, lender: PoolName) -> int:
         """GPUs of a lender's loans that are on their way home."""
-        loans = self.open_loans(lender)
-        return sum(loan.gpus for loan in loans if loan.phase is LoanPhase.RECALLING or self.in_return(loan.node))
+        return self.books(lender).returning
 
     def in_return(self, node: NodeUid) -> bool:
         """Whether an open plan brings this node home."""

@@ -216,6 +216,7 @@ def test_members_of_a_gang_come_in_name_order() -> None:
 
 def test_labels_change_the_version_that_caches_look_at_and_readiness_does_not() -> None:
     inventory = known(node("n0"))
+    inventory.label_keys.add("gpu-model")
     before = inventory.labels_version
     inventory.observe(node("n0", ready=False), later(1))
     assert inventory.labels_version == before

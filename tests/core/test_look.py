@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rebalancer.core import ledger
-from rebalancer.core.demand import Demand, Homes, PoolWatch, measured_gpus, told_gpus, waiting
+from rebalancer.core.demand import Demand, Homes, PoolWatch, measured_gpus, told_gpus
 from rebalancer.core.facts import Requirement, Taint
 from rebalancer.core.look import Look, empty_room, look, owner_taints
 from rebalancer.core.plan import Method
@@ -116,8 +116,10 @@ def test_a_waiting_pod_belongs_to_the_first_inference_pool_that_its_terms_accept
         replica("nowhere", node_terms=((Requirement("gpu-model", "In", ("H100",)),),)),
         *gang("training"),
     )
-    found = waiting(state.inventory, Homes(), state.policy)
-    assert {pool: [pod.name for pod in pods] for pool, pods in found.items()} == {
+    homes = Homes()
+    pools = sorted({*state.inventory.members, *state.policy.pools})
+    found = {pool: homes.waiting(pool, state.inventory, state.policy) for pool in pools}
+    assert {pool: [pod.name for pod in pods] for pool, pods in found.items() if pods} == {
         POOL: ["old", "new"], "infer-l20": ["small"],
     }  # fmt: skip
 

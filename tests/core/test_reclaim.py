@@ -278,6 +278,7 @@ def test_a_plan_of_another_pool_that_waits_for_a_person_holds_nothing_back(other
     rig.engine.state.plans["p"] = OpenPlan(replace(held, pool=other))
     assert pressed(rig, 40, 0, 60)[-1] != []
     rig.engine.state.plans["p"] = OpenPlan(held)
+    rig.engine.state.turned(held.pool)
     assert pressed(rig, 40, 1)[-1] == []
 
 

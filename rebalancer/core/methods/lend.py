@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rebalancer.core import borrowers
-from rebalancer.core.borrowers import Borrower
 from rebalancer.core.facts import Node, Taint
 from rebalancer.core.fit import Room, place
+from rebalancer.core.gangs import Borrower
 from rebalancer.core.inventory import usable
 from rebalancer.core.look import Look
 from rebalancer.core.methods import guards
+from rebalancer.core.methods.search import Search, elsewhere_of
 from rebalancer.core.plan import Alternative, LendNode, Method, stable_id
 from rebalancer.core.policy import PoolPolicy
 from rebalancer.core.reasons import Because, Reason
@@ -57,10 +58,18 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
     if isinstance(terms, Because):
         state.watches[look.pool].refusal = terms
         return
-    candidates = [node for node in _empty(state, look.pool) if refuses(state, node, now) is None]
-    state.watches[look.pool].refusal = None
-    if candidates:
-        yield from _matches(state, look, terms, candidates, now)
+    watch = state.watches[look.pool]
+    watch.refusal = None
+    search = Search(state, look, (terms.nodes, terms.gpus), now)
+    if search.known_fruitless():
+        return
+    candidates = _candidates(search)
+    found = 0
+    for draft in _matches(search, terms, candidates) if candidates else ():
+        found += 1
+        yield draft
+    if not found:
+        search.remember()
 
 
 def terms_of(state: State, look: Look, now: datetime) -> Terms | Because:
@@ -73,12 +82,12 @@ def terms_of(state: State, look: Look, now: datetime) -> Terms | Because:
         return due
     if look.unmet_now:
         return Because(Reason.HEADROOM, {"pool": look.pool, "headroom_gpus": round(look.demand.headroom, 2)})
-    away = len(state.open_loans(look.pool))
+    away = len(state.books(look.pool).loans)
     floor = floor_nodes(state, look.policy)
     above = state.inventory.totals(look.pool).nodes - floor - away
     if above <= 0:
         return Because(Reason.FLOOR, {"pool": look.pool, "floor_nodes": floor})
-    loans = sum(len(found) for found in state.away.values())
+    loans = len(state.loan_of)
     limit = state.inventory.control.max_loans
     most = state.policy.pace.max_loans if limit is None else min(limit, state.policy.pace.max_loans)
     if loans >= most:
@@ -108,6 +117,20 @@ def due_time(state: State, policy: PoolPolicy, now: datetime) -> datetime | Beca
 def _empty(state: State, pool: str) -> list[Node]:
     nodes = [state.inventory.nodes[uid] for uid in state.inventory.empty.get(pool, ())]
     return sorted(nodes, key=lambda node: node.name)
+
+
+def _candidates(search: Search) -> list[Node]:
+    """Nodes that may be lent now, by name; the search holds until time alone makes another one ready."""
+    state, now, found = search.state, search.now, []
+    dwell = state.policy.activities.dwell
+    for node in _empty(state, search.look.pool):
+        if refuses(state, node, now) is None:
+            found.append(node)
+            continue
+        verdict, rested = state.verdicts.get(node.uid), state.home_since.get(node.uid)
+        search.wake(verdict.since + dwell if verdict is not None else None)
+        search.wake(rested + dwell if rested is not None else None)
+    return found
 
 
 def refuses(state: State, node: Node, now: datetime) -> Because | None:
@@ -182,8 +205,9 @@ def _resting(state: State, node: Node, now: datetime) -> Because | None:
     return Because(Reason.RESTING, numbers)
 
 
-def _matches(state: State, look: Look, terms: Terms, candidates: Sequence[Node], now: datetime) -> Iterator[Draft]:
-    elsewhere, promised = _elsewhere(state), _promised(state)
+def _matches(search: Search, terms: Terms, candidates: Sequence[Node]) -> Iterator[Draft]:
+    state, look, now = search.state, search.look, search.now
+    elsewhere, promised = elsewhere_of(state), _promised(state)
     lent: list[Room] = []
     nodes_left, gpus_left = terms.nodes, terms.gpus
     passed: list[Alternative] = []
@@ -193,8 +217,9 @@ def _matches(state: State, look: Look, terms: Terms, candidates: Sequence[Node],
             continue
         if nodes_left <= 0 or not free:
             return
-        why = borrowers.refused(state, who, now) or _too_late(state, who, terms, now)
+        why = search.refused(who) or _too_late(state, who, terms, now)
         if why is None and place(who.pods, [*elsewhere, *lent]) is not None:
+            search.used_elsewhere = True
             continue
         found = why if why is not None else _rooms_for(look, who, free, lent, (nodes_left, gpus_left))
         if isinstance(found, Because):
@@ -224,34 +249,24 @@ def _too_late(state: State, who: Borrower, terms: Terms, now: datetime) -> Becau
     return Because(Reason.WINDOW_CLOSING, {"remaining_minutes": seconds(terms.due - now) // 60})
 
 
-def _elsewhere(state: State) -> list[Room]:
-    """Free room that the scheduler can use without us: other classes' nodes, and lent nodes that stay open."""
-    rooms = []
-    for node in state.inventory.nodes.values():
-        free = state.inventory.free(node)
-        if free <= 0 or not usable(node) or node.uid in state.busy_nodes:
-            continue
-        if node.loan is not None or node.owner is not OwnerClass.INFERENCE:
-            rooms.append(Room(node, free, node.taints, list(state.inventory.guests(node.name))))
-    return sorted(rooms, key=lambda room: room.node.name)
-
-
 def _rooms_for(
     look: Look, who: Borrower, free: Sequence[Node], lent: list[Room], left: tuple[int, float]
 ) -> list[Room] | Because:
     """The nodes to lend for a gang (fewest first fit), or why there are none."""
     cls = who.pods[0].owner
-    rooms, last = [], Because(Reason.NO_ELIGIBLE_BORROWER, {"why": "no node"})
+    rooms: list[Room] = []
+    last, (nodes, gpus) = Because(Reason.NO_ELIGIBLE_BORROWER, {"why": "no node"}), left
     for node in free:
         taints = lent_taints(node, look.policy, cls)
         why = borrowers.mismatch(who, node, taints)
-        if why is None:
-            rooms.append(Room(node, node.gpus, taints))
-        else:
+        if why is not None:
             last = why
+            continue
+        rooms.append(Room(node, node.gpus, taints))
+        if len(rooms) > nodes or sum(room.node.gpus for room in rooms) > gpus:
+            break  # one more than may be lent says all that matters about the rest
     if not rooms:
         return last
-    nodes, gpus = left
     sums = itertools.accumulate(room.node.gpus for room in rooms)
     allowed = [room for room, total in zip(rooms, sums, strict=True) if total <= gpus][: max(0, nodes)]
     if place(who.pods, [*lent, *allowed]) is None:

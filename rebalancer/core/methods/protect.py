@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Literal
 
+from rebalancer.core.books import order
 from rebalancer.core.instructions import RaiseAlert
-from rebalancer.core.loans import LoanPhase
+from rebalancer.core.loans import Loan
 from rebalancer.core.look import Look
 from rebalancer.core.methods.lend import refuses, stray
 from rebalancer.core.plan import stable_id
@@ -52,7 +53,7 @@ def _alert(state: State, pool: str, target: str, because: Because, now: datetime
 
 
 def _loans(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Because]]:
-    for loan in state.open_loans(look.pool):
+    for loan in _suspects(state, look, now):
         if loan.virtual:
             continue
         if now > loan.due:
@@ -63,9 +64,17 @@ def _loans(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Becau
             if not pod.reclaimable:
                 name = f"{pod.namespace}/{pod.name}"
                 yield name, Because(Reason.SQUATTER, {"pod": name, "node": loan.node_name})
-    lost = [loan for loan in state.loans.values() if loan.phase is LoanPhase.LOST and loan.lender == look.pool]
+    lost = [loan for uid in state.lost if (loan := state.loans[uid]).lender == look.pool]
     for loan in lost[:LOST_SHOWN]:
         yield loan.node_name, Because(Reason.LOAN_LOST, {"node": loan.node_name})
+
+
+def _suspects(state: State, look: Look, now: datetime) -> list[Loan]:
+    """Open loans of the pool that are overdue or whose node has a guest who may not be evicted, in due order."""
+    squatted = [state.loan_of[uid] for uid in state.inventory.squatted if uid in state.loan_of]
+    found = {loan.id: loan for loan in state.books(look.pool).overdue(now)}
+    found |= {uid: state.loans[uid] for uid in squatted if state.loans[uid].lender == look.pool}
+    return sorted(found.values(), key=order)
 
 
 def _complaints(state: State, look: Look) -> Iterator[tuple[str, Because]]:
@@ -75,10 +84,10 @@ def _complaints(state: State, look: Look) -> Iterator[tuple[str, Because]]:
 
 
 def _telemetry(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Because]]:
-    if look.policy.owner is not OwnerClass.INFERENCE:
+    if look.policy.owner is not OwnerClass.INFERENCE or not look.demand.blind:
         return
     known = [uid for uid in state.inventory.members.get(look.pool, ()) if uid in state.verdicts]
-    if known and look.demand.blind and all(state.activity(uid, now) is Activity.UNKNOWN for uid in known):
+    if known and all(state.activity(uid, now) is Activity.UNKNOWN for uid in known):
         last = max(state.verdicts[uid].at for uid in known)
         yield look.pool, Because(Reason.TELEMETRY_SILENT, {"node": look.pool, "seconds": seconds(now - last)})
 
@@ -91,7 +100,7 @@ def _strays(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Beca
 
 
 def _labels(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Because]]:
-    for uid in state.inventory.members.get(look.pool, ()):
+    for uid in state.inventory.odd.get(look.pool, ()):
         node = state.inventory.nodes[uid]
         if node.quarantine:
             because = refuses(state, node, now)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from rebalancer.core.books import HEADROOM
 from rebalancer.core.facts import Pod
 from rebalancer.core.fit import settle
 from rebalancer.core.inventory import usable
@@ -23,8 +24,6 @@ from rebalancer.core.state import Draft, State
 from rebalancer.core.units import OwnerClass
 from rebalancer.core.victims import Homecoming, choose
 
-HEADROOM = "headroom_gpus"
-"""The number of a loan's because that says under which headroom it was made."""
 SAMPLE_SPACING = timedelta(seconds=15)
 """Two signals count as two samples only this far apart (a usual scrape interval)."""
 
@@ -45,14 +44,14 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
     deficit = look.demand.gpus + reserve(state, look) - look.ready
     rising = _rising(state, look, deficit, now)
     yield from _cancels(state, look, deficit, rising=rising)
-    candidates = _candidates(state, look)
+    missing = deficit - look.returning
+    candidates = _candidates(state, look) if look.unmet or (rising and missing > 0) else []
     if look.unmet and candidates and guards.stops_pending_reclaim(state, look, now) is None:
         draft = _for_pending(state, look, candidates, now)
         if draft is not None:
             yield draft
             return
-    missing = deficit - look.returning
-    waits = any(item.plan.awaits_approval and item.plan.pool == look.pool for item in state.plans.values())
+    waits = any(state.plans[uid].plan.awaits_approval for uid in state.books(look.pool).plans)
     if rising and missing > 0 and candidates and not waits and guards.stops_load_reclaim(state, look, now) is None:
         draft = _for_rise(state, look, candidates, missing, now)
         if draft is not None:
@@ -65,11 +64,8 @@ def reserve(state: State, look: Look) -> float:
     What is learnt after a loan stops new loans at once, but evicts nobody: only demand that rises does. Otherwise a
     spike that came and went would cost gangs for the rise it taught (F29).
     """
-    loans = [loan for loan in state.open_loans(look.pool) if HEADROOM in loan.because.numbers]
-    if not loans:
-        return look.demand.headroom
-    newest = max(loans, key=lambda loan: (loan.opened_at, loan.id))
-    return min(look.demand.headroom, float(newest.because.numbers[HEADROOM]))
+    made_under = state.books(look.pool).reserve
+    return look.demand.headroom if made_under is None else min(look.demand.headroom, made_under)
 
 
 def _candidates(state: State, look: Look) -> list[Loan]:
@@ -170,9 +166,10 @@ def _cancels(state: State, look: Look, deficit: float, *, rising: bool) -> Itera
     """
     if look.unmet_now:
         return
-    for plan_id, found in sorted(state.plans.items()):
+    for plan_id in state.books(look.pool).plans:
+        found = state.plans[plan_id]
         plan = found.plan
-        if plan.pool != look.pool or plan.method is not Method.RECLAIM or found.evicting or found.called_off:
+        if plan.method is not Method.RECLAIM or found.evicting or found.called_off:
             continue
         wanted = rising if plan.pressing else deficit > 0
         if not wanted:

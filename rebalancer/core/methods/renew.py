@@ -29,7 +29,7 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
         return
     if guards.stops_lend(state, look, now) is not None:
         return
-    ending = list(return_.startable(state, look, return_.idle_hands(state, look), now))
+    ending = return_.startable(state, look, now)
     lasting = [loan for loan in ending if _lasts(state, look, loan, until, now)]
     chosen = _without(state, lasting, [loan for loan in ending if loan not in lasting])
     most = state.policy.pace.nodes_per_pool

@@ -27,8 +27,8 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
     if guards.stops_return(state, look, now) is not None:
         return
     waiting = idle_hands(state, look)
-    due = list(startable(state, look, waiting, now))
-    called = [loan for loan in waiting if loan not in due and recalled(state, loan) is not None]
+    due = startable(state, look, now)
+    called = _called(state, waiting, due)
     for loans, because in _reasons(state, look, due, called):
         comings, notes = _comings(state, loans, now)
         if not comings:
@@ -38,15 +38,9 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
         yield Draft(look.pool, Method.RETURN, because, steps, notes, pressing=True)
 
 
-def idle_hands(state: State, look: Look) -> list[Loan]:
+def idle_hands(state: State, look: Look) -> Sequence[Loan]:
     """Loans of the pool that no plan is busy with, in the order in which they fall due."""
-    return [
-        loan
-        for loan in state.open_loans(look.pool)
-        if loan.phase in (LoanPhase.ON_LOAN, LoanPhase.RECALLING)
-        and loan.node not in state.busy_nodes
-        and loan.node in state.inventory.nodes
-    ]
+    return state.books(look.pool).free_to_act
 
 
 def start_of_return(state: State, pool: str, loan: Loan, later: int) -> datetime:
@@ -59,13 +53,26 @@ def start_of_return(state: State, pool: str, loan: Loan, later: int) -> datetime
     return loan.due - max(state.return_time(pool), leave) - MARGIN - (later // pace.nodes_per_pool) * pace.per
 
 
-def startable(state: State, look: Look, waiting: Sequence[Loan], now: datetime) -> Iterator[Loan]:
-    """Those whose way home has to begin now."""
-    for index, loan in enumerate(waiting):
-        later = sum(1 for other in waiting[index + 1 :] if other.due - loan.due < state.policy.pace.per)
-        unfinished = loan.phase is LoanPhase.RECALLING
-        if unfinished or now >= start_of_return(state, look.pool, loan, later):
-            yield loan
+def startable(state: State, look: Look, now: datetime) -> list[Loan]:
+    """Loans whose way home has to begin now; guests are looked at only where it might."""
+    books, pool = state.books(look.pool), look.pool
+    soonest = max(state.return_time(pool), state.inventory.longest_leave) + MARGIN
+    if not books.unfinished and (not books.starts or now < min(books.starts) - soonest):
+        return []
+    return [
+        loan
+        for loan, later, start in zip(books.free_to_act, books.later, books.starts, strict=True)
+        if loan.phase is LoanPhase.RECALLING
+        or (now >= start - soonest and now >= start_of_return(state, pool, loan, later))
+    ]
+
+
+def _called(state: State, waiting: Sequence[Loan], due: Sequence[Loan]) -> list[Loan]:
+    control = state.inventory.control
+    if not (state.recalls or control.retired or control.recall_all or control.recall_pools or control.recall_nodes):
+        return []
+    starting = {loan.id for loan in due}
+    return [loan for loan in waiting if loan.id not in starting and recalled(state, loan) is not None]
 
 
 def recalled(state: State, loan: Loan) -> Because | None:
