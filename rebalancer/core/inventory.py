@@ -51,8 +51,7 @@ class Totals:
 
 def usable(node: Node) -> bool:
     """Whether a node counts as supply: ready, not cordoned, registered, labels and taints in order (F36, F38, F58)."""
-    sound = not node.quarantine and not node.stray
-    return node.ready and not node.cordoned and not node.starting and sound and node.gpus > 0
+    return node.ready and not (node.cordoned or node.starting or node.quarantine or node.stray) and node.gpus > 0
 
 
 class Inventory:
