@@ -53,7 +53,7 @@ def empty_room(node: Node, taint: Taint | None) -> Room:
     return Room(node, node.gpus, owner_taints(node, taint))
 
 
-def _unmet(state: State, pool: PoolName, waiting: tuple[Pod, ...]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+def _unmet(state: State, pool: PoolName, waiting: Sequence[Pod]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
     """Who finds no room at home nor on nodes on their way there, and who finds none at home now."""
     if not waiting:
         return (), ()
@@ -104,7 +104,7 @@ def _takes(state: State, uid: NodeUid, pod: Pod, used: dict[NodeUid, Room]) -> b
     return True
 
 
-def look(state: State, pool: PoolName, waiting: tuple[Pod, ...], now: datetime) -> Look | None:
+def look(state: State, pool: PoolName, waiting: Sequence[Pod], now: datetime) -> Look | None:
     """Look at a pool; None for pools that the policy does not know."""
     policy = state.pool_policy(pool)
     if policy is None:

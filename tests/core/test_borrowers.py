@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.core.borrowers import Borrower, mismatch, on_loan_taint, refused, waiting_gangs
+from rebalancer.core.borrowers import mismatch, on_loan_taint, refused, waiting_gangs
 from rebalancer.core.facts import GangSpec, Namespace, Requirement, Taint, Toleration
+from rebalancer.core.gangs import Borrower
 from rebalancer.core.instructions import WorkloadRecord
 from rebalancer.core.plan import LendNode
 from rebalancer.core.reasons import Because, Reason

@@ -97,15 +97,16 @@ def _for_pending(state: State, look: Look, candidates: Sequence[Loan], now: date
     if not wanted:
         return None
 
+    needed = sum(pod.gpus or 0 for pod in wanted)
+
     def enough(chosen: Sequence[Homecoming]) -> bool:
         rooms = [empty_room(item.node, item.loan.owner_taint) for item in chosen]
-        return not settle(wanted, rooms)
+        return sum(room.free for room in rooms) >= needed and not settle(wanted, rooms)
 
     choice = choose(state, candidates, enough, now, partial=True)
     paced = choice.homecomings[: state.policy.pace.nodes_per_pool]
     if not paced:
         return None
-    needed = sum(pod.gpus or 0 for pod in wanted)
     because = Because(
         Reason.INFERENCE_PENDING,
         {"pool": look.pool, "pods": len(wanted), "needed_gpus": needed, "ready_gpus": look.ready},
