@@ -65,6 +65,7 @@ class Reason(StrEnum):
     PROTECTED = "protected"
     COSTS_MORE = "costs-more"
     CHECKPOINTING = "checkpointing"
+    FINISHING = "finishing"
     MIN_RUNTIME = "min-runtime"
     GPU_COUNT_UNKNOWN = "gpu-count-unknown"
     NOT_NEEDED = "not-needed"
@@ -154,6 +155,7 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.PROTECTED: "{target} is protected: {why}",
     Reason.COSTS_MORE: "evicting {gang} would lose {lost_gpu_seconds} GPU-seconds",
     Reason.CHECKPOINTING: "{gang} is writing a checkpoint",
+    Reason.FINISHING: "{gang} ends by itself in {left_seconds} s",
     Reason.MIN_RUNTIME: "{gang} has run for {run_seconds} s of its minimum {min_seconds} s",
     Reason.GPU_COUNT_UNKNOWN: "how many GPUs {pod} holds is unknown",
     Reason.NOT_NEEDED: "not needed",

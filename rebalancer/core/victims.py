@@ -80,6 +80,9 @@ def _patience(state: State, gang: GangId, members: Sequence[Pod], now: datetime)
     policy = state.policy.borrowing
     if any(pod.checkpoint_in_progress for pod in members):
         return Because(Reason.CHECKPOINTING, {"gang": gang})
+    ends = [pod.finishes_at for pod in members if pod.finishes_at is not None]
+    if len(ends) == len(members) and now < max(ends) <= now + state.policy.acting.retry_deadline:
+        return Because(Reason.FINISHING, {"gang": gang, "left_seconds": seconds(max(ends) - now)})
     starts = [pod.started_at for pod in members if pod.started_at is not None]
     if starts and now - max(starts) < policy.min_runtime:
         numbers: dict[str, Number] = {

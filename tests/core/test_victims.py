@@ -12,11 +12,11 @@ import pytest
 from rebalancer.core.facts import Namespace
 from rebalancer.core.instructions import WorkloadRecord
 from rebalancer.core.methods import takeback
-from rebalancer.core.plan import CloseNode, EvictGang, RestoreNode
+from rebalancer.core.plan import CloseNode, EvictGang, Method, RestoreNode
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.victims import Choice, Homecoming, choose, eviction, homecoming, lost_work, obstacle
 from tests.core.away import away, coming, loan
-from tests.core.build import START, Rig, budget, gang, lent, node, policy, pool_policy
+from tests.core.build import START, Rig, budget, gang, lent, node, policy, pool_policy, replica
 
 LATE = START + timedelta(minutes=10)
 
@@ -278,3 +278,15 @@ def test_steps_close_first_and_restore_last() -> None:
     )
     assert close == CloseNode("loan-n0", "uid-n0", "n0")
     assert restore == RestoreNode("loan-n0", "uid-n0", "n0", START + timedelta(hours=6))
+
+
+def test_a_gang_about_to_end_by_itself_is_asked_last() -> None:
+    """Almost done and said so: others go first, dearer ones too (E15)."""
+    rig = Rig(policy(pool_policy(floor_nodes=0, floor_share=0.0)))
+    soon = rig.now + timedelta(minutes=4)
+    ending = [replace(pod, finishes_at=soon, checkpointed_at=rig.now) for pod in gang("ending", on=["n0"])]
+    rig.sync(lent(node("n0")), lent(node("n1")), *ending, *gang("dear", on=["n1"]))
+    rig.see(replica("chat-new"))
+    (plan,) = [item for item in rig.plans() if item.method is Method.RECLAIM]
+    assert [step.gang for step in plan.steps if step.kind == "evict"] == ["ml/dear"]
+    assert {one.target: one.because.reason for one in plan.alternatives}["n0"] is Reason.FINISHING
