@@ -64,6 +64,10 @@ class TextWorld:
         """Object changes since the last call."""
         return self._world.drain()
 
+    def listing(self, of: FactKind) -> Sequence[Fact]:
+        """A full live list of one kind."""
+        return self._world.listing(of)
+
     def take_snapshot_due(self) -> bool:
         """Whether full lists should be told now."""
         return self._world.take_snapshot_due()

@@ -13,7 +13,7 @@ import pytest
 from rebalancer.cli import doors
 from rebalancer.core.units import Mode
 from rebalancer.simulate.loading import ScenarioError
-from rebalancer.simulate.stepview import DemoOptions, DemoResult, Replayed, StepView
+from rebalancer.simulate.stepview import DemoOptions, DemoResult, Replayed, StepView, TelemetryAs
 from tests.cli.conftest import Run
 from tests.cli.pictures import picture
 
@@ -105,11 +105,12 @@ def test_options_reach_the_day(run: Run, day: Day, tmp_path: Path) -> None:
     told = run(
         "demo", "--headless", "--seed", 7, "--days", 2, "--mode", "shadow", "--workers", 2, "--out", tmp_path / "tap",
         "--demand", demand, "--jobs", jobs, "--load-pools", "infer-a100, infer-l20", "--job-grace", "1m",
-        "--kafka", "here:9092",
+        "--kafka", "here:9092", "--telemetry", "text",
     )  # fmt: skip
     assert told.exit_code == 0
     (asked,) = day.asked
     assert (asked.seed, asked.days, asked.mode, asked.workers) == (7, 2, Mode.SHADOW, 2)
+    assert asked.telemetry is TelemetryAs.TEXT
     assert (asked.out, asked.demand, asked.jobs) == (tmp_path / "tap", demand, jobs)
     assert asked.kafka == "here:9092"
     assert asked.traces.load_pools == ("infer-a100", "infer-l20")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from rebalancer.adapters.decode.foreign import FORMATS
 from rebalancer.settings import Role, Settings, load_settings
 
 
@@ -53,12 +54,39 @@ def test_arguments_come_before_all(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         pytest.param("placed: {berlin: 4}\n", "not below 4", id="a partition that is not there"),
         pytest.param("lease: {renew: 20}\n", "duration must exceed renew", id="a lease that ends before it is renewed"),
         pytest.param("http: {port: 70000}\n", "port", id="a port that no machine has"),
+        pytest.param("sources: [{topic: t, format: csv}]\n", "is no format", id="a format that nobody decodes"),
+        pytest.param("sources: [{topic: t}]\n", "format", id="a source without a format"),
+        pytest.param(
+            "sources: [{topic: gpu.fact.pod.v1, format: knative}]\n", "topic of ours", id="our own topic as a source"
+        ),
+        pytest.param(
+            "sources: [{topic: t, format: knative}, {topic: t, format: argo-events}]\n",
+            "named twice",
+            id="one topic twice",
+        ),
         pytest.param("log: {format: xml}\n", "format", id="a log format that is none"),
     ],
 )
 def test_it_is_refused(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         load_settings(written(tmp_path, text))
+
+
+def test_the_shipped_example_is_accepted_and_names_every_setting() -> None:
+    file = Path(__file__).parents[2] / "deploy" / "settings.example.yaml"
+    held = load_settings(file)
+    assert held.cluster == "berlin"
+    text = file.read_text(encoding="utf-8")
+    assert [name for name in Settings.model_fields if f"\n{name}:" not in text and name != "simulate"] == []
+    assert [one for one in FORMATS if one not in text] == []
+
+
+def test_sources_come_from_the_file_or_from_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path, "sources: [{topic: gpu-metrics, format: telegraf-json, cluster: paris}]\n")
+    (source,) = load_settings(file).sources
+    assert (source.topic, source.format, source.cluster) == ("gpu-metrics", "telegraf-json", "paris")
+    monkeypatch.setenv("GPU_REBALANCER_SOURCES", '[{"topic": "objects", "format": "knative"}]')
+    assert [one.topic for one in load_settings(file).sources] == ["objects"]
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from rebalancer.adapters.streams.loader import Came, read_to_end
 from rebalancer.adapters.streams.publish import Publisher
 from rebalancer.adapters.streams.source_settings import SourceSettings
 from rebalancer.adapters.streams.sources import Sources
-from rebalancer.adapters.translate import decode, encode_fact
+from rebalancer.adapters.translate import decode, encode_fact, read
 from rebalancer.core.facts import Node
 from rebalancer.core.stimuli import FactObserved
 from rebalancer.core.telemetry import NodeSample
@@ -30,6 +31,7 @@ NOW = datetime(2026, 3, 3, 6, 0, 20, tzinfo=UTC)
 GPU_NODE = Node("u7", "gpu-h100-07", "train-h100", "H100", OwnerClass.TRAINING, 8, 8, SIX)
 """The node of all recorded metrics."""
 POD_FACTS, NODE_FACTS = v1.FACT_TOPICS["pod"], v1.FACT_TOPICS["node"]
+OURS = (*v1.FACT_TOPICS.values(), v1.CONTROL, v1.SAMPLE_DEVICE, f"{POD_FACTS}.dlq", f"{v1.SAMPLE_DEVICE}.dlq")
 
 
 class Foreign:
@@ -63,26 +65,27 @@ class Foreign:
         key = recorded["key"].encode() if recorded["key"] else None
         await self.put(topic, value, key=key, headers=recorded["headers"])
 
-    async def node(self, node: Node = GPU_NODE) -> None:
+    async def node(self, node: Node = GPU_NODE, cluster: str = CLUSTER) -> None:
         """A node that our facts know."""
-        await self.publisher.send([encode_fact(node, CLUSTER, SIX)], CLUSTER)
+        await self.publisher.send([encode_fact(node, cluster, SIX)], cluster)
 
     @asynccontextmanager
-    async def reading(self, *sources: tuple[str, str], now: datetime = NOW) -> AsyncIterator[Sources]:
-        """The reader of these (topic, format) runs."""
-        wanted = [SourceSettings(topic=topic, format=spelled) for topic, spelled in sources]
+    async def reading(self, *sources: tuple[str, ...], group: str = "", holds: bool = True) -> AsyncIterator[Sources]:
+        """The reader of these (topic, format[, cluster]) runs; ``holds``: wait until it has the partitions."""
+        wanted = [SourceSettings(**dict(zip(("topic", "format", "cluster"), one, strict=False))) for one in sources]
         role = Sources(
             self.kafka,
             wanted,
             self.publisher,
             CLUSTER,
             self.metrics,
-            now=lambda: now,
+            group=group or uuid.uuid4().hex,
+            now=lambda: NOW,
             fetch_wait_ms=self.fetch_wait_ms,
         )
         task = asyncio.create_task(role.run())
         try:
-            await until(lambda: role.assigned.is_set() or task.done(), 40)
+            await until(lambda: not holds or role.assigned.is_set() or task.done(), 40)
             if task.done():
                 task.result()
             yield role
@@ -107,9 +110,15 @@ class Foreign:
 
         return [decode(*one[:1], *one[3:]) for one in await eventually(there, 30)]
 
-    async def samples(self, count: int = 1) -> list[NodeSample]:
-        found = await self.said(v1.SAMPLE_DEVICE, count)
-        return sorted((one for one in found if isinstance(one, NodeSample)), key=lambda sample: sample.at)
+    async def samples(self, count: int = 1) -> dict[str, NodeSample]:
+        """The last sample of each cluster, once there are so many."""
+        found = {}
+        await self.said(v1.SAMPLE_DEVICE, count)
+        for one in await self.lying(v1.SAMPLE_DEVICE):
+            received = read(one.topic, one.key, one.value, one.headers)
+            if isinstance(received.content, NodeSample):
+                found[received.cluster] = received.content
+        return found
 
     async def facts(self, topic: str, count: int = 1) -> list[Any]:
         return [one.fact for one in await self.said(topic, count) if isinstance(one, FactObserved)]

@@ -61,6 +61,17 @@ def test_a_line_is_what_kafkas_own_tool_takes() -> None:
     assert lines[-1].endswith("--operation Read --resource-pattern-type prefixed --group gpu-rebalancer-act")
 
 
+def test_a_reader_of_foreign_topics_writes_none_of_them_and_puts_aside_beside_ours() -> None:
+    granted = {
+        (one.name, operation) for one in acl("collect", sources=("team.metrics",)) for operation in one.operations
+    }
+    assert {operation for name, operation in granted if name == "team.metrics"} == {"Read", "Describe"}
+    assert not any(name.startswith("team.metrics.") for name, _ in granted)
+    assert {(f"{v1.SAMPLE_DEVICE}.dlq", "Write"), (v1.FACT_TOPICS["node"], "Read"), (v1.CONTROL, "Write")} <= granted
+    alone = {(one.name, operation) for one in acl("collect") for operation in one.operations}
+    assert (v1.CONTROL, "Write") not in alone
+
+
 def test_as_json_it_is_plain_data() -> None:
     assert Acl("User:a", "topic", "t", "literal", ("Read",)).as_json() == {
         "principal": "User:a",

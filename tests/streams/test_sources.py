@@ -1,24 +1,22 @@
 """Foreign topics in, our topics out: every bridge's recorded messages through the embedded broker."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 import pytest
 
+from rebalancer.adapters.streams import scrapes
 from rebalancer.adapters.streams.embedded import EmbeddedBroker
+from rebalancer.adapters.translate import SnapshotRequested, cluster_of, decode
 from rebalancer.core.facts import Node, Pod
-from rebalancer.core.stimuli import FactDeleted
-from rebalancer.core.telemetry import NodeSample
-from rebalancer.adapters.translate import SnapshotRequested
+from rebalancer.core.stimuli import FactDeleted, FactObserved
 from rebalancer.wire import v1
 from tests.decode import samples_here
-from tests.streams.sourced import NODE_FACTS, NOW, POD_FACTS, SIX, Foreign, foreign
+from tests.streams.sourced import NODE_FACTS, NOW, OURS, POD_FACTS, SIX, Foreign, foreign
 from tests.streams.stage import eventually
 
 VOLCANO = "7e570001-0000-4000-8000-000000000001"
 FRAUD = "7e570007-0000-4000-8000-000000000007"
-OURS = (*v1.FACT_TOPICS.values(), v1.CONTROL, v1.SAMPLE_DEVICE, f"{POD_FACTS}.dlq", f"{v1.SAMPLE_DEVICE}.dlq")
 
 
 @pytest.fixture
@@ -34,82 +32,64 @@ async def there(broker: EmbeddedBroker) -> AsyncIterator[Foreign]:
         yield found
 
 
-@pytest.mark.parametrize(
-    ("fmt", "name", "loads"),
-    [
-        pytest.param("telegraf-json", "telegraf_json_v1", [93], id="Telegraf, metric in the name"),
-        pytest.param("telegraf-json", "telegraf_json_v2", [93], id="Telegraf, metric in the field"),
-        pytest.param("telegraf-json", "telegraf_json_batch", [93, 0], id="Telegraf, a batch"),
-        pytest.param("telegraf-influx", "telegraf_influx.txt", [93], id="Telegraf, line protocol"),
-        pytest.param("vector-json", "vector_json", [93], id="Vector"),
-        pytest.param("vector-json", "vector_json_with_vector_namespace", [93], id="Vector with its own namespace"),
-        pytest.param("prometheus-kafka-adapter", "prometheus_kafka_adapter_json", [93], id="the adapter"),
-        pytest.param("prometheus-kafka-adapter", "prometheus_kafka_adapter_avro_json", [93], id="its avro-json"),
-        pytest.param("otlp-json", "otlp_json_metrics", [93, 0], id="OTLP"),
-        pytest.param("dcgm-text", "dcgm/02_exporter_4.2_node_hostname.prom", None, id="exporter text"),
-    ],
-)
-async def test_a_bridges_metrics_become_a_sample_of_the_node(
-    there: Foreign, fmt: str, name: str, loads: list[float] | None
+METRICS: Mapping[str, tuple[str, str, list[float] | None]] = {
+    "telegraf-v1": ("telegraf-json", "telegraf_json_v1", [93]),
+    "telegraf-v2": ("telegraf-json", "telegraf_json_v2", [93]),
+    "telegraf-batch": ("telegraf-json", "telegraf_json_batch", [93, 0]),
+    "telegraf-influx": ("telegraf-influx", "telegraf_influx.txt", [93]),
+    "vector": ("vector-json", "vector_json", [93]),
+    "vector-prefixed": ("vector-json", "vector_json_with_vector_namespace", [93]),
+    "adapter": ("prometheus-kafka-adapter", "prometheus_kafka_adapter_json", [93]),
+    "adapter-avro-json": ("prometheus-kafka-adapter", "prometheus_kafka_adapter_avro_json", [93]),
+    "otlp": ("otlp-json", "otlp_json_metrics", [93, 0]),
+    "text": ("dcgm-text", "dcgm/02_exporter_4.2_node_hostname.prom", None),
+}
+"""Format, recorded message and loads by what stands for the cluster here; a page says more than its loads."""
+PODS: Mapping[str, tuple[str, str, str]] = {
+    "knative-structured": ("knative", "knative_structured", VOLCANO),
+    "knative-binary": ("knative", "knative_binary", VOLCANO),
+    "otlp-watched": ("otlp-json", "otlp_json_k8sobjects_watch_pod", VOLCANO),
+    "otel-raw": ("kubernetes-json", "otel_raw_k8sobjects_watch_pod", VOLCANO),
+    "bare-object": ("kubernetes-json", "bare_object", FRAUD),
+    "watch-event": ("kubernetes-json", "raw_watch_event", FRAUD),
+    "argo": ("argo-events", "argo_events_resource", "7e570006-0000-4000-8000-000000000006"),
+}
+
+
+async def test_every_bridges_metrics_become_a_sample_of_the_node(
+    there: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await there.node()
-    await there.put_sample("foreign", name)
-    async with there.reading(("foreign", fmt)) as role:
-        role._intake._tick = Later(role._intake._tick)
-        (sample,) = await there.samples()
-    assert (sample.node, sample.node_name, sample.expected) == ("u7", "gpu-h100-07", 8)
-    if loads is None:
-        assert sample.at == NOW, "a page without times is as old as its record, and never of the future"
-    else:
-        assert [device.gpu_util for device in sample.devices] == loads
-        assert sample.at.replace(microsecond=0) == SIX
+    monkeypatch.setattr(scrapes, "PATIENCE", 1.0)
+    for name, (_, message, _) in METRICS.items():
+        await there.node(cluster=name)
+        await there.put_sample(name, message)
+    async with there.reading(*((name, fmt, name) for name, (fmt, _, _) in METRICS.items())):
+        found = await there.samples(len(METRICS))
+    assert set(found) == set(METRICS)
+    assert {(one.node, one.node_name, one.expected) for one in found.values()} == {("u7", "gpu-h100-07", 8)}
+    text = found.pop("text")
+    assert text.at == NOW, "a page without times is as old as its record, and never of the future"
+    assert {name: [card.gpu_util for card in one.devices] for name, one in found.items()} == {
+        name: loads for name, (_, _, loads) in METRICS.items() if loads is not None
+    }
+    assert {one.at.replace(microsecond=0) for one in found.values()} == {SIX}
+    telegraf = [one for name, one in found.items() if name.startswith("telegraf") and len(one.devices) == 1]
+    assert len(telegraf) == 3
+    assert all(one == telegraf[0] for one in telegraf)
+    assert found["telegraf-batch"].devices[0] == telegraf[0].devices[0]
 
 
-class Later:
-    """A clock that runs a hundred times as fast, so that what waits for rows does not wait long."""
-
-    def __init__(self, clock: Any) -> None:
-        self._clock, self._start = clock, clock()
-
-    def __call__(self) -> float:
-        now: float = self._clock()
-        return now + 100 * (now - self._start)
-
-
-async def test_telegrafs_variants_give_the_same_sample(there: Foreign) -> None:
-    await there.node()
-    found: list[NodeSample] = []
-    variants = [("telegraf-json", f"telegraf_json_{one}") for one in ("v1", "v2", "batch")]
-    for number, (fmt, name) in enumerate([*variants, ("telegraf-influx", "telegraf_influx.txt")], start=1):
-        await there.put_sample(f"telegraf-{number}", name)
-        async with there.reading((f"telegraf-{number}", fmt)) as role:
-            role._intake._tick = Later(role._intake._tick)
-            found = await there.samples(number)
-    assert len(found) == 4
-    assert all(sample.devices[0] == found[0].devices[0] for sample in found)
-    assert {sample.at for sample in found} == {SIX}
-
-
-@pytest.mark.parametrize(
-    ("fmt", "name", "uid"),
-    [
-        pytest.param("knative", "knative_structured", VOLCANO, id="CloudEvents, structured"),
-        pytest.param("knative", "knative_binary", VOLCANO, id="CloudEvents, binary"),
-        pytest.param("otlp-json", "otlp_json_k8sobjects_watch_pod", VOLCANO, id="OTLP, watched"),
-        pytest.param("kubernetes-json", "otel_raw_k8sobjects_watch_pod", VOLCANO, id="OTel, raw"),
-        pytest.param("kubernetes-json", "bare_object", FRAUD, id="a bare object"),
-        pytest.param("kubernetes-json", "raw_watch_event", FRAUD, id="a watch event"),
-        pytest.param("argo-events", "argo_events_resource", "7e570006-0000-4000-8000-000000000006", id="Argo Events"),
-    ],
-)
-async def test_a_bridges_pod_becomes_a_fact_under_its_uid(there: Foreign, fmt: str, name: str, uid: str) -> None:
-    await there.put_sample("foreign", name)
-    async with there.reading(("foreign", fmt)):
-        (pod,) = await there.facts(POD_FACTS)
-        (record,) = [one for one in await there.lying(POD_FACTS)]
-    assert isinstance(pod, Pod)
-    assert (pod.uid, record.key.decode()) == (uid, uid)
-    assert record.partition == there.publisher.partition("sim")
+async def test_every_bridges_pod_becomes_a_fact_under_its_uid(there: Foreign) -> None:
+    for name, (_, message, _) in PODS.items():
+        await there.put_sample(name, message)
+    async with there.reading(*((name, fmt, name) for name, (fmt, _, _) in PODS.items())):
+        await there.said(POD_FACTS, len(PODS))
+        records = await there.lying(POD_FACTS)
+    found = {cluster_of(one.headers) or "": one for one in records}
+    assert {name: one.key.decode() for name, one in found.items()} == {name: uid for name, (_, _, uid) in PODS.items()}
+    assert all(one.partition == there.publisher.partition(name) for name, one in found.items())
+    pods = [decode(one.topic, one.key, one.value, one.headers) for one in records]
+    assert all(isinstance(one, FactObserved) and isinstance(one.fact, Pod) for one in pods)
 
 
 async def test_a_pulled_node_is_a_fact_and_its_deletion_a_tombstone(there: Foreign) -> None:
@@ -124,17 +104,12 @@ async def test_a_pulled_node_is_a_fact_and_its_deletion_a_tombstone(there: Forei
     assert gone.uid == "7e5700c9-0000-4000-8000-0000000000c9"
 
 
-@pytest.mark.parametrize(
-    ("fmt", "name"),
-    [
-        pytest.param("knative", "knative_ref_mode", id="a reference"),
-        pytest.param("kubernetes-json", "tombstone", id="a tombstone"),
-    ],
-)
-async def test_a_name_alone_is_counted_and_changes_nothing(there: Foreign, fmt: str, name: str) -> None:
-    await there.put_sample("foreign", name)
-    async with there.reading(("foreign", fmt)):
-        assert await there.counts("source_hints", 1, format=fmt) == 1
+async def test_a_name_alone_is_counted_and_changes_nothing(there: Foreign) -> None:
+    await there.put_sample("references", "knative_ref_mode")
+    await there.put_sample("deletions", "tombstone")
+    async with there.reading(("references", "knative"), ("deletions", "kubernetes-json")):
+        assert await there.counts("source_hints", 1, format="knative") == 1
+        assert await there.counts("source_hints", 1, format="kubernetes-json") == 1
     assert await there.lying(POD_FACTS) == []
 
 

@@ -79,10 +79,10 @@ def acl(role: Role, principal: str = "", *, sources: Sequence[str] = ()) -> list
 
 
 def _permissions(role: Role, who: str, sources: Sequence[str]) -> Iterator[Acl]:
-    needs = NEEDS[role]
-    read = (*needs.reads, *sources, *(SOURCES_READ if sources else ()))
+    needs, foreign = NEEDS[role], role == "collect" and bool(sources)
+    read = (*needs.reads, *sources, *(SOURCES_READ if foreign else ()))
     dead = () if role == "subscriber" else tuple(f"{topic}.dlq" for topic in needs.reads)
-    write = (*needs.writes, *dead, *(SOURCES_WRITE if sources else ()))
+    write = (*needs.writes, *dead, *(SOURCES_WRITE if foreign else ()))
     for topic in sorted({*read, *write}):
         wanted = (("Read", read), ("Write", write), ("Describe", (topic,)))
         yield Acl(who, "topic", topic, "literal", tuple(name for name, where in wanted if topic in where))

@@ -154,10 +154,12 @@ class Sources:
             await consumer.stop()
 
     def begin(self, places: Iterable[Any]) -> None:
-        """Partitions were assigned: what was held of them comes again from the last commit."""
+        """Partitions were assigned, or none: what was held of them comes again from the last commit."""
         self._intake = self._afresh()
         if places:
             self.assigned.set()
+        else:
+            self.assigned.clear()
 
     # -- where nodes and pods are --------------------------------------------------------------------------------
 
