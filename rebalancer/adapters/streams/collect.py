@@ -20,7 +20,7 @@ from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import came, consumer_at
-from rebalancer.adapters.streams.publish import NotPublished, Posted, Publisher
+from rebalancer.adapters.streams.publish import PATIENCE, NotPublished, Posted, Publisher
 from rebalancer.adapters.translate import (
     SnapshotRequested,
     WireError,
@@ -84,10 +84,10 @@ class Teller:
         if len(self._posted) >= IN_FLIGHT:
             await self.settle()
 
-    async def settle(self) -> None:
-        """All that was told is acknowledged when this returns; raises NotPublished."""
+    async def settle(self, patience: float = PATIENCE) -> None:
+        """All that was told is acknowledged when this returns; raises NotPublished after so many seconds."""
         posted, self._posted = self._posted, []
-        await self._publisher.settle(posted)
+        await self._publisher.settle(posted, patience)
 
 
 class Collect:

@@ -136,7 +136,8 @@ class Lockstep:
             waited += self._resend
             if waited >= self._patience:
                 raise StepStuck(f"step {self._step} was not answered within {waited:.0f} s")
-            await self._teller.settle()  # no barrier may overtake what a broker that was away did not take
+            # No barrier may overtake what a broker that was away did not take.
+            await self._teller.settle(self._patience)
             await self._answered(Barrier(self._step - 1, self._before))
             await self._close(barrier)
         await self._teller.settle()
