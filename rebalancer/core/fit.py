@@ -107,6 +107,8 @@ def place(pods: Sequence[Pod], rooms: Sequence[Room]) -> dict[str, NodeUid] | No
     Returns pod uid -> node uid and leaves the rooms filled; on failure the rooms are as before and the answer
     is None. First fit over the order of ``rooms``: callers order them by preference.
     """
+    if len(pods) > 1 and sum(pod.gpus or 0 for pod in pods) > sum(room.free for room in rooms):
+        return None
     placed: dict[str, NodeUid] = {}
     undo: list[tuple[Room, int]] = []
     for pod in sorted(pods, key=lambda item: (-(item.gpus or 0), item.name, item.uid)):

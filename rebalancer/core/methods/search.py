@@ -19,7 +19,7 @@ from rebalancer.core.reasons import Because
 from rebalancer.core.state import State
 from rebalancer.core.units import GangId, OwnerClass
 
-SEARCH_AGAIN = timedelta(seconds=10)
+SEARCH_AGAIN = timedelta(seconds=60)
 """A search that found none holds no longer than this, whatever did not change."""
 
 
