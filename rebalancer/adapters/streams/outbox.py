@@ -40,6 +40,11 @@ class Outbox:
         self._waiting: deque[Record] = deque(maxlen=BUFFER)
         self._alone: dict[PlanId, None] = {}
 
+    @property
+    def empty(self) -> bool:
+        """Whether all is told."""
+        return not self._waiting
+
     def decided(self, plan: Plan) -> None:
         """What act decided alone is told like any plan, once, when Kafka hears again."""
         if plan.id in self._alone:
