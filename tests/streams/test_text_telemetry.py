@@ -2,6 +2,8 @@
 
 from typing import cast
 
+import pytest
+
 from rebalancer.bootstrap.day import demo
 from rebalancer.bootstrap.textworld import TextWorld
 from rebalancer.simulate.cluster import SimulatedCluster
@@ -40,10 +42,11 @@ def test_a_night_told_as_text_gives_the_same_plans_and_outcomes() -> None:
     assert spoken.told.outcomes == native.told.outcomes
 
 
+@pytest.mark.timeout(300)  # two days of an hour, brokers and roles included
 async def test_the_demo_speaks_text_on_request() -> None:
     told = {}
     for spoken in TelemetryAs:
-        options = DemoOptions(SCENARIO, days=45 / 1440, telemetry=spoken)
+        options = DemoOptions(SCENARIO, days=1 / 24, telemetry=spoken)
         async for one in demo(options):
             if isinstance(one, DemoResult):
                 told[spoken] = one.decisions
