@@ -74,15 +74,15 @@ class Stage:
         self._tap = Tap(self.kafka, self.folder, [self.driver.partition(self.cluster)])
         await self._tap.start()
         self._stack.push_async_callback(self._end_tap)
-        alone = None
+        alone = back = None
         if self._epoch:
             await self.act_here()
             assert self.act is not None
-            alone = self.act.alone
+            alone, back = self.act.alone, self.act.back
         else:
             partition = self.driver.partition(self.cluster)
             self.background(self.watch.follow(self.kafka, partition), "answers")
-        self._steps = Lockstep(self.world, self.driver, self.cluster, self.watch, alone).steps()
+        self._steps = Lockstep(self.world, self.driver, self.cluster, self.watch, alone, back=back).steps()
 
     async def act_here(self) -> None:
         """Act in this process, with the world itself as its hands."""

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
+from rebalancer.adapters.store import Store
 from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.bootstrap import replay
 from rebalancer.cli.options import source
 from rebalancer.cli.why import Story, why
-from rebalancer.core.plan import FINAL
+from rebalancer.core.plan import FINAL, EvictGang
 from tests.servers.kafka import KafkaServer
 from tests.stories.conftest import emptied
 from tests.stories.moments import moments
@@ -25,7 +26,7 @@ OUTAGE = 20.0  # seconds
 START = datetime.fromtimestamp(0, UTC)
 DEBOUNCE = timedelta(minutes=2)
 """By how much a plan may be late when its decider was killed: a signal's debounce begins anew."""
-ASKED = ("research/trio-0", "infer-a100-01", "trio-0-0")
+KINDS = ("decision", "gang", "node", "pod")
 
 
 class Killed(NamedTuple):
@@ -53,7 +54,15 @@ async def _killed(kafka: KafkaSettings, folder: Path) -> Killed:
         await living
         await stage.live()
         store = await asyncio.to_thread(source(None, None, kafka.bootstrap, stage.cluster).load)
-        return Killed(over(stage), {target: why(store, target) for target in ASKED})
+        return Killed(over(stage), {kind: why(store, target) for kind, target in asked(store).items()})
+
+
+def asked(store: Store) -> dict[str, str]:
+    """What people would ask about the plan that was half done."""
+    plan, step = next((plan, one) for plan in store.plans.values() for one in plan.steps if isinstance(one, EvictGang))
+    member = step.members[0]
+    node = next(one.node_name for one in plan.steps if not isinstance(one, EvictGang))
+    return dict(zip(KINDS, (plan.id, step.gang, node, f"{member.namespace}/{member.name}"), strict=True))
 
 
 def test_a_worker_killed_with_a_plan_half_done_changes_nothing_that_is_decided_or_done(
@@ -68,9 +77,10 @@ def test_the_journal_folds_bit_for_bit_over_the_restart(killed: Killed) -> None:
     assert told.differences == ()
 
 
-@pytest.mark.parametrize("target", ASKED)
-def test_why_answers_from_kafka_alone_after_the_restart(killed: Killed, target: str) -> None:
-    story = killed.stories[target]
+@pytest.mark.parametrize("kind", KINDS)
+def test_why_answers_from_kafka_alone_after_the_restart(killed: Killed, kind: str) -> None:
+    story = killed.stories[kind]
+    assert story.kind == kind
     assert "infer-a100" in story.sentence
     assert story.outcomes
 
@@ -112,7 +122,7 @@ async def test_act_killed_between_two_members_of_a_gang_evicts_the_other_and_nob
         await stage.live()
         night = over(stage)
     assert decisions(night.store) == decisions(undisturbed.store)
-    assert_done_once(night, undisturbed)
+    assert_done_once(night, undisturbed, epochs=2)
     assert unfinished(night) == []
 
 
@@ -131,7 +141,7 @@ async def test_act_killed_before_it_hears_that_a_pod_goes_does_not_send_it_again
         await stage.live()
         night = over(stage)
     assert decisions(night.store) == decisions(undisturbed.store)
-    assert_done_once(night, undisturbed)
+    assert_done_once(night, undisturbed, epochs=2)
     assert unfinished(night) == []
 
 

@@ -10,8 +10,8 @@ from rebalancer.simulate.cluster import SimulatedCluster
 from rebalancer.simulate.scenario import Scenario
 
 HERE = Path(__file__).parent
-State = tuple[str, tuple[str, ...], bool]
-"""What a node was made: its name, the keys of its taints, whether it bears a loan."""
+State = tuple[str, tuple[str, ...], int]
+"""What a node was made: its name, the keys of its taints, the epoch that its loan's mark names (0: no loan)."""
 
 
 class Touch(NamedTuple):
@@ -43,4 +43,6 @@ class Watched(SimulatedCluster):
     def patched(self) -> Counter[State]:
         """How often each node was put into each state."""
         done = [one.call for one in self.touches if one.answer is AnswerKind.OK and isinstance(one.call, PatchNode)]
-        return Counter((one.node_name, tuple(sorted(t.key for t in one.taints)), one.loan is not None) for one in done)
+        epochs = [one.loan.epoch if one.loan is not None else 0 for one in done]
+        taints = [tuple(sorted(taint.key for taint in one.taints)) for one in done]
+        return Counter(zip((one.node_name for one in done), taints, epochs, strict=True))
