@@ -68,7 +68,7 @@ async def demo(options: DemoOptions) -> AsyncIterator[StepView | DemoResult]:
         await tap.start()
         workers = await stack.enter_async_context(Workers(ground, options.workers))
         spoken = TextWorld(world) if options.telemetry is TelemetryAs.TEXT else world
-        lockstep = Lockstep(spoken, driver, CLUSTER, workers.watch, workers.alone)
+        lockstep = Lockstep(spoken, driver, CLUSTER, workers.watch, workers.alone, back=workers.back)
         started, seen = world.moment, set[str]()
         async for step in lockstep.steps():
             workers.check()

@@ -13,6 +13,7 @@ from rebalancer.adapters.streams.tap import from_line
 from rebalancer.adapters.translate import cluster_of, decode
 from rebalancer.core.engine import Engine
 from rebalancer.core.plan import Plan
+from rebalancer.core.protocol.fallback import ALONE
 from rebalancer.simulate.stepview import Replayed
 from rebalancer.wire import v1
 
@@ -50,9 +51,10 @@ def _records(path: Path) -> list[Came]:
 
 
 def _plans(records: Sequence[Came], cluster: str) -> list[Plan]:
+    """What deciders of the cluster published; what act decided alone while Kafka was silent is in no journal."""
     mine = [one for one in records if cluster_of(one.headers) == cluster]
     told = [decode(one.topic, one.key, one.value, one.headers) for one in mine]
-    return [one for one in told if isinstance(one, Plan)]
+    return [one for one in told if isinstance(one, Plan) and not one.id.startswith(ALONE)]
 
 
 def _differences(made: Sequence[Plan], recorded: Sequence[Plan]) -> Iterator[str]:

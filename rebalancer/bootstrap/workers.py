@@ -87,6 +87,11 @@ class Workers:
         if self._act is not None:
             await self._act.alone(now)
 
+    async def back(self) -> None:
+        """Kafka is there again."""
+        if self._act is not None:
+            await self._act.back()
+
     def engine(self) -> Engine | None:
         """The engine that decides at present, if one is loaded."""
         found = (one.decider(self._ground.cluster) for one in self._deciders)

@@ -1,6 +1,6 @@
 """Kafka away from before the due time until after it: act alone brings everything home."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from tests.stories.stage import Stage
 from tests.stories.telling import decision
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+MINUTE = timedelta(minutes=1)
 AWAY, BACK = 25, 55
 """Steps between which Kafka is away; the early window ends at step 50."""
 
@@ -38,9 +39,12 @@ async def test_without_kafka_act_brings_every_loan_home_in_time_and_decide_goes_
     assert set(night.evicted.values()) == {1}
     assert night.summary["loans_overdue"] == night.summary["gangs_split"] == night.summary["trainers_left_at_due"] == 0
     assert early(night, at) == {LoanPhase.RETURNED}
-    decided = [decision(plan) for plan in night.store.plans.values() if not plan.id.startswith(ALONE)]
+    decided = sorted(decision(plan) for plan in night.store.plans.values() if not plan.id.startswith(ALONE))
+    wanted = sorted(map(decision, direct.plans))
     assert [one.method for one in decided] == [Method.LEND] * 4
-    assert sorted(decided) == sorted(map(decision, direct.plans))
+    assert [one._replace(at=at) for one in decided] == [one._replace(at=at) for one in wanted]
+    # The first samples after the outage lie far ahead of the barrier before it, and are not believed.
+    assert all(timedelta() <= one.at - other.at <= MINUTE for one, other in zip(decided, wanted, strict=True))
     assert replay(tmp_path).differences == ()
 
 

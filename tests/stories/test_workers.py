@@ -30,6 +30,8 @@ async def test_a_second_worker_joins_in_the_middle_of_a_plan_the_first_leaves_an
     async with Stage(fresh, tmp_path) as stage:
         first = await stage.worker("w0")
         await stage.live(moments().planned)
+        assert stage.act is not None
+        term = stage.act.actor.term
         joining = asyncio.create_task(stage.worker("w1"))
         await stage.live(moments().half)
         await joining
@@ -37,5 +39,6 @@ async def test_a_second_worker_joins_in_the_middle_of_a_plan_the_first_leaves_an
         await stage.live(moments().half + 2)
         await leaving
         await stage.live()
+        assert stage.act.actor.term > term  # the second worker decided
         assert_equal(over(stage), undisturbed)
     assert replay(tmp_path).differences == ()

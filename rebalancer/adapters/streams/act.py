@@ -290,6 +290,10 @@ class Act:
             await self._until_quiet(now)
         self._wake.set()
 
+    async def back(self) -> None:
+        """Kafka hears again: what waited is told before anybody decides."""
+        await self._told.flush(self._within)
+
     async def _alone_if_silent(self) -> None:
         silent = timedelta(seconds=time.monotonic() - self._contact)
         if silent >= timedelta(seconds=PROBE):

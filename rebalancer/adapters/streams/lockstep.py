@@ -83,7 +83,7 @@ class BarrierWatch:
 
 
 class Lockstep:
-    """One world, one cluster. ``alone`` is called with simulated now while Kafka is away."""
+    """One world, one cluster. ``alone`` is called with simulated now while Kafka is away, ``back`` after it."""
 
     def __init__(  # noqa: PLR0917 - made in one place
         self,
@@ -94,9 +94,11 @@ class Lockstep:
         alone: Callable[[datetime], Awaitable[None]] | None = None,
         resend: float = RESEND,
         patience: float = PATIENCE,
+        back: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._world, self._publisher, self._cluster = world, publisher, cluster
-        self._watch, self._alone = watch, alone
+        self._watch, self._alone, self._back = watch, alone, back
+        self._away = False
         self._resend, self._patience = resend, patience
         self._teller = Teller(publisher, cluster)
         self._step = 0
@@ -122,12 +124,15 @@ class Lockstep:
         self._world.drain()
         self._world.samples()
         self._world.demands()
-        self._lists_due = True
+        self._lists_due = self._away = True
         if self._alone is not None:
             await self._alone(now)
 
     async def _through_kafka(self, now: datetime) -> None:
         self._step += 1
+        if self._away and self._back is not None:
+            await self._back()
+        self._away = False
         barrier = Barrier(self._step, now)
         await self._tell(now)
         await self._close(barrier)

@@ -17,6 +17,9 @@ from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.units import GangId, Mode
 from rebalancer.core.victims import lost_work
 
+ALONE = "alone-"
+"""How ids of plans begin that no decider made: they follow from no journal."""
+
 
 def due_returns(  # noqa: PLR0917 - the picture of a cluster in the order in which it is always named
     nodes: Iterable[Node],
@@ -75,7 +78,7 @@ def _plan(
     deadline = max(due, now + policy.acting.retry_deadline)
     patience = max(policy.acting.retry_deadline, policy.acting.plan_validity)
     attempt = (now - min(item.recall_at for _, item in lent)) // patience
-    identity = stable_id("kafka-silent", str(attempt), *(item.loan for _, item in lent))
+    identity = ALONE + stable_id("kafka-silent", str(attempt), *(item.loan for _, item in lent))
     steps: list[Step] = [CloseNode(item.loan, node.uid, node.name) for node, item in lent]
     steps += [_evict(pods, budgets, because, now, deadline) for pods in here.values()]
     steps += [RestoreNode(item.loan, node.uid, node.name, item.due) for node, item in lent]
