@@ -5,9 +5,9 @@ They only read. What they assert is said in the messages.
 
 from __future__ import annotations
 
-from rebalancer.core.inventory import Totals
 from rebalancer.core.plan import EvictGang, LendNode
 from rebalancer.core.state import OpenPlan, State
+from rebalancer.core.supply import Totals
 
 
 class InvariantBroken(AssertionError):  # noqa: N818 - says what happened

@@ -14,10 +14,11 @@ from datetime import UTC, datetime, timedelta
 from rebalancer.core.facts import Pod, Selector
 from rebalancer.core.fit import selects
 from rebalancer.core.headroom import Headroom, RollingMin
-from rebalancer.core.inventory import Inventory, usable
+from rebalancer.core.inventory import Inventory
 from rebalancer.core.occupancy import Rolling
 from rebalancer.core.policy import Policy
 from rebalancer.core.reasons import Because
+from rebalancer.core.supply import usable
 from rebalancer.core.telemetry import DemandSample, Verdict
 from rebalancer.core.units import Activity, NodeUid, OwnerClass, PodUid, PoolName
 
@@ -66,8 +67,8 @@ class PoolWatch:
         self.rising_samples = 0
         self.rising_at = EPOCH
         self.unmet: tuple[tuple[object, ...], tuple[Pod, ...], tuple[Pod, ...]] | None = None
-        self.fruitless: tuple[tuple[object, ...], datetime] | None = None
-        """What the last search for borrowers began with when it found none, and until when that proves anything."""
+        self.fruitless: tuple[tuple[object, ...], datetime, tuple[int, float]] | None = None
+        """What the last search for borrowers began with when it found none, until when that proves anything, and for how much."""
         self.last_look: datetime | None = None
         self.last_published: datetime | None = None
         self.last_forecast: datetime | None = None

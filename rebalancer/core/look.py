@@ -5,7 +5,7 @@ Methods decide from a look; taking it changes nothing but the pool's own short m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
@@ -79,14 +79,35 @@ def _coming(state: State, books: Books) -> list[Room]:
 
 def _without_room(state: State, pool: PoolName, waiting: Sequence[Pod]) -> list[Pod]:
     """Place each pod for itself, largest first, on the first node at home that takes it; who is left over."""
-    shelves = state.inventory.shelves.get(pool, {})
+    shelves = state.inventory.shares.shelves.get(pool, {})
     used: dict[NodeUid, Room] = {}
-    left = []
+    left: list[Pod] = []
+    before: Pod | None = None
+    fitting: Iterator[tuple[str, NodeUid]] = iter(())
+    at: tuple[str, NodeUid] | None = None
     for pod in placing_order(waiting):
-        fitting = merge(*(shelf for free, shelf in sorted(shelves.items()) if free >= (pod.gpus or 0)))
-        if not any(_takes(state, uid, pod, used) for _, uid in fitting):
+        if before is None or not _alike(pod, before):
+            fitting = merge(*(shelf for free, shelf in sorted(shelves.items()) if free >= (pod.gpus or 0)))
+            at = next(fitting, None)
+        before = pod
+        # Rooms only fill up: what refused a pod refuses all that are like it, so that they go on where it stopped.
+        while at is not None and not _takes(state, at[1], pod, used):
+            at = next(fitting, None)
+        if at is None:
             left.append(pod)
     return left
+
+
+def _alike(one: Pod, other: Pod) -> bool:
+    """Whether two pods fit into the same rooms."""
+    return (
+        one.gpus == other.gpus
+        and one.node_terms == other.node_terms
+        and one.tolerations == other.tolerations
+        and one.anti_affinity == other.anti_affinity
+        and one.namespace == other.namespace
+        and one.labels == other.labels
+    )
 
 
 def _takes(state: State, uid: NodeUid, pod: Pod, used: dict[NodeUid, Room]) -> bool:

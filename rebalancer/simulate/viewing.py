@@ -11,9 +11,10 @@ from datetime import datetime
 
 from rebalancer.core.facts import Node, Pod
 from rebalancer.core.instructions import PoolState
-from rebalancer.core.inventory import Inventory, usable
+from rebalancer.core.inventory import Inventory
 from rebalancer.core.plan import Plan
 from rebalancer.core.reasons import sentence
+from rebalancer.core.supply import usable
 from rebalancer.core.telemetry import Verdict
 from rebalancer.core.units import CLOSING, ON_LOAN, Activity, NodeUid, OwnerClass, PoolName
 from rebalancer.simulate.stepview import NodeSquare, RibbonSample, Standing, StepView, Told

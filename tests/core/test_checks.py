@@ -27,7 +27,7 @@ def sound() -> Rig:
 
 def _total(name: str) -> Callable[[Rig], None]:
     def spoil(rig: Rig) -> None:
-        totals = rig.engine.state.inventory.pools[POOL]
+        totals = rig.engine.state.inventory.shares.pools[POOL]
         setattr(totals, name, getattr(totals, name) + 1)
 
     return spoil

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from rebalancer.core import inventory as room
+from rebalancer.core import news
 from rebalancer.core.facts import Budget, Control, GangSpec, Namespace, PodPhase
-from rebalancer.core.inventory import Inventory, Totals, kind_of, usable
+from rebalancer.core.inventory import Inventory, kind_of
 from rebalancer.core.stimuli import Fact, FactKind
+from rebalancer.core.supply import Totals, usable
 from rebalancer.core.units import OwnerClass
 from tests.core.build import START, budget, gang, lent, node, replica
 
@@ -89,7 +90,7 @@ def test_the_control_object_may_come_again_after_its_deletion() -> None:
 
 
 def test_the_graveyard_is_bounded_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "GRAVEYARD", 2)
+    monkeypatch.setattr(news, "GRAVEYARD", 2)
     inventory = Inventory()
     for name in ("a", "b", "c"):
         inventory.delete("pod", f"uid-{name}")
@@ -176,12 +177,12 @@ def test_what_a_pod_is_waiting_for_holds_its_nominated_node() -> None:
     """A nominated node is not empty, though nothing is held there."""
     waiting = replica("chat", nominated_node="n0")
     inventory = known(node("n0"), node("n1"))
-    assert list(inventory.empty[POOL]) == ["uid-n0", "uid-n1"]
+    assert list(inventory.shares.empty[POOL]) == ["uid-n0", "uid-n1"]
     inventory.observe(waiting, START)
-    assert list(inventory.empty[POOL]) == ["uid-n1"]
+    assert list(inventory.shares.empty[POOL]) == ["uid-n1"]
     inventory.observe(replace(waiting, nominated_node="", node="n1", phase=PodPhase.RUNNING), later(1))
     assert inventory.nominated == {}
-    assert list(inventory.empty[POOL]) == ["uid-n0"]
+    assert list(inventory.shares.empty[POOL]) == ["uid-n0"]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,7 @@ def test_a_pod_that_stops_waiting_leaves_every_index() -> None:
     inventory.delete("pod", "uid-chat")
     assert inventory.pending[OwnerClass.INFERENCE] == {}
     assert (inventory.gangs, inventory.nominated, inventory.pods_on) == ({}, {}, {})
-    assert list(inventory.empty[POOL]) == ["uid-n0"]
+    assert list(inventory.shares.empty[POOL]) == ["uid-n0"]
 
 
 def test_members_of_a_gang_come_in_name_order() -> None:

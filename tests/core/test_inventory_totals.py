@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.core.facts import Node, Pod, PodPhase
-from rebalancer.core.inventory import Inventory, Totals, usable
+from rebalancer.core.inventory import Inventory
 from rebalancer.core.stimuli import FactKind
+from rebalancer.core.supply import Totals, usable
 from tests.core.build import START, lent, node, replica
 
 POOL = "infer-a100"
@@ -68,13 +69,13 @@ def test_totals_kept_by_every_change_equal_a_recount(news: list[tuple[Node | Pod
         else:
             inventory.observe(item, later(minutes))
     fresh = _recounted(inventory)
-    assert {pool: sums for pool, sums in inventory.pools.items() if sums != Totals()} == fresh
+    assert {pool: sums for pool, sums in inventory.shares.pools.items() if sums != Totals()} == fresh
     empty = {
         (item.pool, item.uid)
         for item in inventory.nodes.values()
         if item.loan is None and usable(item) and inventory.held(item) == 0 and item.name not in inventory.nominated
     }
-    assert {(pool, uid) for pool, uids in inventory.empty.items() for uid in uids} == empty
+    assert {(pool, uid) for pool, uids in inventory.shares.empty.items() for uid in uids} == empty
     assert {pod.uid for pods in inventory.pending.values() for pod in map(inventory.pods.get, pods) if pod} == {
         pod.uid for pod in inventory.pods.values() if pod.pending and pod.gpus != 0
     }

@@ -101,7 +101,7 @@ def _refuses(wanted: Plain, engine: Engine, now: datetime, _played: Played) -> C
 
 
 def _borrowers(wanted: Plain, engine: Engine, now: datetime, _played: Played) -> Complaints:
-    classes = list(engine.state.inventory.pending)
+    classes = tuple(engine.state.inventory.pending)
     waiting = {who.gang: who for who in borrowers.waiting_gangs(engine.state, classes)}
     for gang, reason in wanted.items():
         because = borrowers.refused(engine.state, waiting[gang], now) if gang in waiting else "not waiting"

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 
 from rebalancer.core.facts import Node, Pod, PodPhase, Taint
 from rebalancer.core.fit import Room, place
-from rebalancer.core.inventory import usable
 from rebalancer.core.plan import EvictGang, LendNode, Method, Outcome, Plan, RenewLoan, Result
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.stimuli import OutcomeReported
+from rebalancer.core.supply import usable
 from rebalancer.core.units import CLOSING, ON_LOAN, Mode, OwnerClass
 from tests.core.build import Rig, lent
 

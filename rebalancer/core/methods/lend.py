@@ -17,7 +17,6 @@ from rebalancer.core import borrowers
 from rebalancer.core.facts import Node, Taint
 from rebalancer.core.fit import Room, place
 from rebalancer.core.gangs import Borrower
-from rebalancer.core.inventory import usable
 from rebalancer.core.look import Look
 from rebalancer.core.methods import guards
 from rebalancer.core.methods.search import Search, elsewhere_of
@@ -25,6 +24,7 @@ from rebalancer.core.plan import Alternative, LendNode, Method, stable_id
 from rebalancer.core.policy import PoolPolicy
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import Draft, State
+from rebalancer.core.supply import usable
 from rebalancer.core.units import CLOSING, Activity, GangId, Number, OwnerClass, seconds
 from rebalancer.core.windows import opening
 
@@ -115,7 +115,7 @@ def due_time(state: State, policy: PoolPolicy, now: datetime) -> datetime | Beca
 
 
 def _empty(state: State, pool: str) -> list[Node]:
-    nodes = [state.inventory.nodes[uid] for uid in state.inventory.empty.get(pool, ())]
+    nodes = [state.inventory.nodes[uid] for uid in state.inventory.shares.empty.get(pool, ())]
     return sorted(nodes, key=lambda node: node.name)
 
 

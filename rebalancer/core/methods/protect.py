@@ -71,7 +71,7 @@ def _loans(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Becau
 
 def _suspects(state: State, look: Look, now: datetime) -> list[Loan]:
     """Open loans of the pool that are overdue or whose node has a guest who may not be evicted, in due order."""
-    squatted = [state.loan_of[uid] for uid in state.inventory.squatted if uid in state.loan_of]
+    squatted = [state.loan_of[uid] for uid in state.inventory.shares.squatted if uid in state.loan_of]
     found = {loan.id: loan for loan in state.books(look.pool).overdue(now)}
     found |= {uid: state.loans[uid] for uid in squatted if state.loans[uid].lender == look.pool}
     return sorted(found.values(), key=order)

@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from rebalancer.core.books import HEADROOM
 from rebalancer.core.facts import Pod
 from rebalancer.core.fit import settle
-from rebalancer.core.inventory import usable
 from rebalancer.core.loans import Loan, LoanPhase
 from rebalancer.core.look import Look, empty_room
 from rebalancer.core.methods import guards, takeback
 from rebalancer.core.plan import Alternative, Method
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import Draft, State
+from rebalancer.core.supply import usable
 from rebalancer.core.units import OwnerClass
 from rebalancer.core.victims import Homecoming, choose
 

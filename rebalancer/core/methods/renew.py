@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from rebalancer.core.budgets import never_evictable
-from rebalancer.core.inventory import usable
 from rebalancer.core.loans import Loan, LoanPhase
 from rebalancer.core.look import Look
 from rebalancer.core.methods import guards, return_
 from rebalancer.core.plan import Method, RenewLoan
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import Draft, State
+from rebalancer.core.supply import usable
 from rebalancer.core.units import Number
 from rebalancer.core.victims import Casualty, homecoming
 from rebalancer.core.windows import opening

@@ -13,10 +13,10 @@ from rebalancer.core import borrowers
 from rebalancer.core.facts import Node
 from rebalancer.core.fit import Room
 from rebalancer.core.gangs import Borrower
-from rebalancer.core.inventory import usable
 from rebalancer.core.look import Look
 from rebalancer.core.reasons import Because
 from rebalancer.core.state import State
+from rebalancer.core.supply import usable
 from rebalancer.core.units import GangId, OwnerClass
 
 SEARCH_AGAIN = timedelta(seconds=60)
@@ -35,7 +35,8 @@ class Search:
         waits = tuple(inventory.waits[cls] for cls in look.policy.lends_to)
         seen = (waits, inventory.others, inventory.candidates.get(look.pool, 0), inventory.handovers)
         told = (state.revived, state.hands, state.records, state.changes)
-        self._begun = (*seen, *told, left[0], int(left[1]), state.policy, state.books(look.pool))
+        self._begun = (*seen, *told, state.policy, state.books(look.pool))
+        self._left = left
         self._elsewhere = inventory.elsewhere
         self._answers = self._of_this_moment()
 
@@ -54,12 +55,14 @@ class Search:
             return False
         begun, elsewhere = known[0][:-1], known[0][-1]
         same = begun[:-2] == self._begun[:-2] and begun[-2] is self._begun[-2] and begun[-1] is self._begun[-1]
+        # Where more nodes and GPUs helped nobody, fewer do not: gangs take the first rooms that are large enough.
+        same = same and self._left[0] <= known[2][0] and self._left[1] <= known[2][1]
         return same and elsewhere in (None, self._elsewhere)
 
     def remember(self) -> None:
         """This search found nobody. Room elsewhere matters only to gangs that would use it."""
         elsewhere = self._elsewhere if self.used_elsewhere else None
-        self.state.watches[self.look.pool].fruitless = ((*self._begun, elsewhere), self.until)
+        self.state.watches[self.look.pool].fruitless = ((*self._begun, elsewhere), self.until, self._left)
 
     def refused(self, who: Borrower) -> Because | None:
         """Why a gang may borrow nothing, as :func:`borrowers.refused`; a pause that ends is remembered."""
