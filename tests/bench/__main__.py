@@ -1,4 +1,4 @@
-"""All benchmarks in one run, as a table and as JSON: `python -m tests.bench --out build/bench.json [--only NAME ...]`."""
+"""All benchmarks in one run, as a table and as JSON: `python -m tests.bench --out build/bench.json`."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _block(index: int, pool: int) -> Block:
     homes = [build.node(f"i{index:03}-{item:02}", lending) for item in range(LENDING)]
     trainers = [build.node(f"t{index:03}-{item:02}", training) for item in range(TRAINING)]
     # One loan of each block is due soon: it is on its way home under an open plan while events are measured.
-    dues = [build.START + timedelta(minutes=20) + (item > 0) * 7 * HOUR for item in range(LENT)]
+    dues = [build.START + timedelta(minutes=WARM_UP + 10) + (item > 0) * 7 * HOUR for item in range(LENT)]
     lent = [
         build.lent(node, due=due, gang=f"ml-{index}/away-{node.name}") for node, due in zip(homes, dues, strict=False)
     ]
