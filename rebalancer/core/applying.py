@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from rebalancer.core import ledger, marks
+from rebalancer.core import ledger, marks, outcomes
 from rebalancer.core.demand import Homes, PoolWatch
 from rebalancer.core.facts import Control, Node, Pod
 from rebalancer.core.headroom import Headroom
@@ -191,7 +191,7 @@ def _demand(state: State, stimulus: DemandReported, now: datetime) -> Effect:
 
 def _outcome(state: State, stimulus: OutcomeReported, now: datetime) -> Effect:
     del now
-    records = ledger.outcome(state, stimulus.outcome)
+    records = outcomes.take(state, stimulus.outcome)
     node = state.inventory.nodes.get(stimulus.outcome.target)
     if node is not None:
         _count(state, node)
@@ -268,7 +268,7 @@ def _restored(state: State, stimulus: Restored, now: datetime) -> Effect:
         _remember(state, memory)
     state.recall_alerts(stimulus.alerts, stimulus.cleared)
     _reopen_plans(state, stimulus, now)
-    records = [record for told in stimulus.outcomes for record in ledger.outcome(state, told)]
+    records = [record for told in stimulus.outcomes for record in outcomes.take(state, told)]
     if stimulus.synced:
         state.synced.update({"node": True, "pod": True})
     return None, records

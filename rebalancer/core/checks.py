@@ -6,8 +6,9 @@ They only read. What they assert is said in the messages.
 from __future__ import annotations
 
 from rebalancer.core.plan import EvictGang, LendNode
-from rebalancer.core.state import OpenPlan, State
+from rebalancer.core.state import State
 from rebalancer.core.supply import Totals
+from rebalancer.core.underway import OpenPlan
 
 
 class InvariantBroken(AssertionError):  # noqa: N818 - says what happened

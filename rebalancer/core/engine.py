@@ -29,9 +29,10 @@ from rebalancer.core.look import Look, look
 from rebalancer.core.methods import lend, protect, reclaim, renew, repair, return_
 from rebalancer.core.plan import LendNode, Method, Plan, stable_id
 from rebalancer.core.policy import Policy
-from rebalancer.core.state import Draft, State
+from rebalancer.core.state import State
 from rebalancer.core.stimuli import Stimulus, TimePassed
 from rebalancer.core.story import Entry, keys_of, told
+from rebalancer.core.underway import Draft
 from rebalancer.core.units import PoolName
 
 MethodOf = Callable[[State, Look, datetime], Iterator[Draft]]

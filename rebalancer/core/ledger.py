@@ -1,28 +1,24 @@
-"""The ledger's bookkeeping: plans adopted, outcomes and time turned into loans and records.
+"""The ledger's bookkeeping: plans adopted and let go, and the loans that they open.
 
 These handlers write the state and say what must be recorded; they decide nothing about who lends or leaves.
-What nodes show is squared with it in ``marks``.
+What comes back of plans is taken in by ``outcomes``; what nodes show is squared with it in ``marks``.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from rebalancer.core.books import order
-from rebalancer.core.instructions import Instruction, RecordLoan, RecordWorkload, WorkloadRecord
+from rebalancer.core.instructions import Instruction, RecordLoan
 from rebalancer.core.loans import TRANSITIONS, Loan, LoanEvent, LoanPhase, advance
-from rebalancer.core.plan import FINAL, EvictGang, LendNode, Method, Outcome, Plan, RenewLoan, RestoreNode, Result, Step
-from rebalancer.core.reasons import Reason
-from rebalancer.core.state import RETURNS_KEPT, OpenPlan, State, Stray
+from rebalancer.core.plan import EvictGang, LendNode, Method, Plan, RenewLoan, RestoreNode, Step
+from rebalancer.core.state import State
+from rebalancer.core.underway import OpenPlan
 from rebalancer.core.units import Mode
 
-DAY = timedelta(days=1)
 FINISHED_KEPT = 2000
-BLOCK_RETRY = timedelta(seconds=60)
-"""How long a gang that act could not evict is left out of new plans."""
 
 
 def keep(state: State, loan: Loan) -> RecordLoan:
@@ -102,10 +98,10 @@ def occupy(state: State, plan: Plan) -> None:
             state.busy_nodes.setdefault(step.node, plan.id)
         if isinstance(step, EvictGang | LendNode):
             state.busy_gangs.setdefault(step.gang, plan.id)
-    _hands_changed(state, plan)
+    hands_changed(state, plan)
 
 
-def _hands_changed(state: State, plan: Plan) -> None:
+def hands_changed(state: State, plan: Plan) -> None:
     """Who is busy changed: for the plan's pool, and for whatever pool its nodes belong to by now."""
     nodes = (state.inventory.nodes.get(step.node) for step in plan.steps if not isinstance(step, EvictGang))
     state.turned(plan.pool, *{node.pool: None for node in nodes if node is not None and node.pool != plan.pool})
@@ -152,7 +148,7 @@ def expire(state: State, now: datetime) -> list[Instruction]:
     """Let go of plans whose validity is over and of which nothing more came; their loans are planned anew."""
     records: list[Instruction] = []
     for open_plan in _expired(state, now):
-        records += [record for step in open_plan.pending_steps() for record in _given_up(state, step, now)]
+        records += [record for step in open_plan.pending_steps() for record in given_up(state, step, now)]
         finish(state, open_plan)
     return records
 
@@ -165,7 +161,7 @@ def _expired(state: State, now: datetime) -> list[OpenPlan]:
     return [item for item in state.plans.values() if now > item.plan.valid_until] if passed else []
 
 
-def _given_up(state: State, step: Step, at: datetime) -> list[Instruction]:
+def given_up(state: State, step: Step, at: datetime) -> list[Instruction]:
     """Nothing more comes of a step: a loan is not opened, or falls due as it was going to."""
     loan = state.loans.get("" if isinstance(step, EvictGang) else step.loan)
     if loan is not None and isinstance(step, RenewLoan):
@@ -182,146 +178,9 @@ def finish(state: State, open_plan: OpenPlan) -> None:
             del state.busy_nodes[step.node]
         if isinstance(step, EvictGang | LendNode) and state.busy_gangs.get(step.gang) == plan.id:
             del state.busy_gangs[step.gang]
-    _hands_changed(state, plan)
+    hands_changed(state, plan)
     state.finished[plan.id] = open_plan
     if len(state.finished) > FINISHED_KEPT:
         del state.finished[next(iter(state.finished))]
     for key_ in [key for key in state.complaints if key[0] == plan.id]:
         del state.complaints[key_]
-
-
-# -- outcomes ------------------------------------------------------------------------------------------------
-
-
-def outcome(state: State, told: Outcome) -> list[Instruction]:
-    """Take an outcome in. Repeated ones change nothing; unknown plans (fallback's) still move their loans."""
-    open_plan = state.plans.get(told.plan) or state.finished.get(told.plan)
-    if told.step < 0:
-        return _whole_plan(state, told, open_plan)
-    if open_plan is not None:
-        if open_plan.results.get(told.step) in FINAL:
-            return []
-        open_plan.results[told.step] = told.result
-    key = (told.plan, told.step)
-    if told.result is Result.BLOCKED:
-        state.complaints[key] = told
-    else:
-        state.complaints.pop(key, None)
-    if told.result in FINAL and told.target in state.strays:  # what is known of the node is older than this
-        state.strays[told.target] = Stray(told.at, told.at + state.policy.acting.retry_first)
-    records = _by_kind(state, told, open_plan)
-    if open_plan is not None and open_plan.finished and told.plan in state.plans:
-        finish(state, open_plan)
-    return records
-
-
-def _whole_plan(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[Instruction]:
-    if open_plan is None or told.plan not in state.plans or told.result not in FINAL:
-        return []
-    records: list[Instruction] = []
-    for index, step in enumerate(open_plan.plan.steps):
-        if open_plan.results.get(index) in FINAL:
-            continue
-        open_plan.results[index] = told.result
-        records += _given_up(state, step, told.at)
-    finish(state, open_plan)
-    return records
-
-
-def _by_kind(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[Instruction]:
-    if told.kind == "evict":
-        return _evicted(state, told, open_plan)
-    if told.kind == "restore" and not told.loan:
-        return _repaired(state, told)
-    loan = state.loans.get(told.loan)
-    if loan is None:
-        return []
-    if told.because.reason is Reason.NODE_GONE and told.result in FINAL:
-        return move(state, loan, LoanEvent.NODE_DELETED, told.at)
-    if told.kind == "renew":
-        return _renewed(state, loan, told, open_plan)
-    event = _event(told)
-    if event is LoanEvent.RESTORED:
-        _learn(state, loan, told, open_plan)
-    return move(state, loan, event, told.at) if event is not None else []
-
-
-def _repaired(state: State, told: Outcome) -> list[Instruction]:
-    """A node without a mark is its owner's again: it rests, and a loan that was lost there is over."""
-    if told.result is not Result.DONE:
-        return []
-    state.home_since[told.target] = told.at
-    lost = [loan for uid in state.lost if (loan := state.loans[uid]).node == told.target]
-    return [record for loan in lost for record in move(state, loan, LoanEvent.RESTORED, told.at)]
-
-
-def _renewed(state: State, loan: Loan, told: Outcome, open_plan: OpenPlan | None) -> list[Instruction]:
-    """The loan goes on, or falls due at once as it was going to: its node waits for no other step."""
-    step = open_plan.plan.steps[told.step] if open_plan is not None else None
-    if told.result not in FINAL or not isinstance(step, RenewLoan):
-        return []
-    if open_plan is not None and state.busy_nodes.get(step.node) == told.plan:
-        del state.busy_nodes[step.node]
-        _hands_changed(state, open_plan.plan)
-    if told.result is Result.DONE:
-        return put_off(state, loan, step.due, step.recall_at, told.at)
-    return _given_up(state, step, told.at)
-
-
-def _event(told: Outcome) -> LoanEvent | None:
-    """What an outcome means for its loan; steps that did not end, or ended without a trace, mean nothing."""
-    if told.result is Result.DONE:
-        return {"lend": LoanEvent.LENT, "close": LoanEvent.CLOSED, "restore": LoanEvent.RESTORED}[told.kind]
-    if told.kind == "lend":
-        return LoanEvent.REFUSED if told.result in FINAL else None
-    return LoanEvent.REOPENED if told.result is Result.CANCELLED else None
-
-
-def _learn(state: State, loan: Loan, told: Outcome, open_plan: OpenPlan | None) -> None:
-    """Remember how long a return took, if somebody had to leave for it: an empty node's tells nothing of the next."""
-    known = state.learnt_until.get(loan.lender)
-    if known is not None and told.at <= known:
-        return  # read again after a restart: the memory restored beside it contains it
-    took = told.numbers.get("return_seconds")
-    steps = open_plan.plan.steps if open_plan is not None else ()
-    left = (member.node for step in steps if isinstance(step, EvictGang) for member in step.members)
-    if isinstance(took, int | float) and loan.node_name in left:
-        state.returns.setdefault(loan.lender, deque(maxlen=RETURNS_KEPT)).append(float(took))
-
-
-def _evicted(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[Instruction]:
-    if told.result is Result.REFUSED:
-        state.blocked_gangs[told.target] = (told.at + BLOCK_RETRY, told.because)
-        return []
-    if told.result is not Result.DONE or told.numbers.get("members") == 0:
-        return []  # nobody was evicted by us: it left by itself
-    workload, namespace = _whose(told, open_plan)
-    if not workload:
-        return []
-    known = state.workloads.get(workload) or WorkloadRecord(workload, namespace)
-    if told.at in known.evictions:  # the record may be newer than this outcome: after a restart both come again
-        return []
-    space = state.namespace_evictions.setdefault(namespace, deque(maxlen=10_000))
-    space.append(told.at)
-    record = evicted_again(state, known, told.plan, told.at)
-    state.workloads[workload] = record
-    state.records += 1
-    return [RecordWorkload(record)]
-
-
-def _whose(told: Outcome, open_plan: OpenPlan | None) -> tuple[str, str]:
-    """Workload and namespace of an evicted gang: by its plan, or by the outcome when act planned it alone."""
-    step = open_plan.plan.steps[told.step] if open_plan is not None else None
-    if isinstance(step, EvictGang):
-        return step.workload, step.namespace
-    return str(told.numbers.get("workload", "")), str(told.numbers.get("namespace", ""))
-
-
-def evicted_again(state: State, record: WorkloadRecord, plan: str, at: datetime) -> WorkloadRecord:
-    """A workload's record after one more eviction: cooldown doubles up to its maximum, too many in a day protect."""
-    policy = state.policy.borrowing
-    recent = (*(moment for moment in record.evictions if at - moment < DAY), at)
-    pause = min(policy.cooldown * 2 ** min(len(recent) - 1, 10), policy.cooldown_max)
-    often = len(recent) >= policy.preemptions_per_day
-    protected = recent[-policy.preemptions_per_day] + DAY if often else record.protected_until
-    return WorkloadRecord(record.workload, record.namespace, recent, at + pause, protected, plan)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rebalancer.core.books import Books, batched_starts, due_soon_after, order, reserve_of
@@ -19,10 +19,11 @@ from rebalancer.core.instructions import ClearAlert, RaiseAlert, WorkloadRecord
 from rebalancer.core.inventory import Inventory
 from rebalancer.core.keeping import Keeping
 from rebalancer.core.loans import Loan, LoanPhase
-from rebalancer.core.plan import FINAL, Alternative, EvictGang, Method, Outcome, Plan, Result, Step
+from rebalancer.core.plan import EvictGang, Method, Outcome, Plan
 from rebalancer.core.policy import Policy, PoolPolicy
 from rebalancer.core.reasons import Because
 from rebalancer.core.telemetry import Verdict
+from rebalancer.core.underway import OpenPlan
 from rebalancer.core.units import (
     Activity,
     GangId,
@@ -41,50 +42,11 @@ RETURNS_KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """What a method proposes; the engine gives it an id, a validity and a term."""
-
-    pool: PoolName
-    method: Method
-    because: Because
-    steps: tuple[Step, ...]
-    alternatives: tuple[Alternative, ...] = ()
-    pressing: bool = False
-    awaits_approval: bool = False
-    cancels: PlanId = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Stray:
     """Since when a node bears something of ours without a mark, and from when that is worth telling."""
 
     since: datetime
     telling: datetime
-
-
-@dataclass(slots=True)
-class OpenPlan:
-    """A published plan and what has come back of it, by step index."""
-
-    plan: Plan
-    results: dict[int, Result] = field(default_factory=dict)
-    called_off: bool = False
-
-    @property
-    def finished(self) -> bool:
-        """Whether every step has ended."""
-        return all(self.results.get(index) in FINAL for index in range(len(self.plan.steps)))
-
-    @property
-    def evicting(self) -> bool:
-        """Whether an eviction of it has begun or ended well: from then on it cannot be called off."""
-        live = (Result.STARTED, Result.DONE, Result.BLOCKED)
-        steps = enumerate(self.plan.steps)
-        return any(isinstance(step, EvictGang) and self.results.get(index) in live for index, step in steps)
-
-    def pending_steps(self) -> list[Step]:
-        """Steps that have not ended."""
-        return [step for index, step in enumerate(self.plan.steps) if self.results.get(index) not in FINAL]
 
 
 class State:
@@ -252,10 +214,6 @@ class State:
     def away_gpus(self, lender: PoolName) -> int:
         """GPUs of a lender's open loans."""
         return self.books(lender).gpus
-
-    def returning_gpus(self, lender: PoolName) -> int:
-        """GPUs of a lender's loans that are on their way home."""
-        return self.books(lender).returning
 
     def in_return(self, node: NodeUid) -> bool:
         """Whether an open plan brings this node home."""

@@ -9,9 +9,9 @@ import pytest
 from rebalancer.core.plan import EvictGang, Method, Plan, Result
 from rebalancer.core.policy import Pace
 from rebalancer.core.reasons import Because, Reason
-from rebalancer.core.state import Draft
 from rebalancer.core.stimuli import DemandReported
 from rebalancer.core.telemetry import DemandSample
+from rebalancer.core.underway import Draft
 from tests.core.build import Rig, gang, lent, node, policy, pool_policy, replica
 
 POOL = "infer-a100"

@@ -10,7 +10,7 @@ import pytest
 
 from rebalancer.core.checks import InvariantBroken
 from rebalancer.core.plan import EvictGang, Method
-from rebalancer.core.state import OpenPlan
+from rebalancer.core.underway import OpenPlan
 from rebalancer.core.units import Mode
 from tests.core.away import away
 from tests.core.build import Rig, gang, node

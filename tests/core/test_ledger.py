@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from rebalancer.core import ledger
+from rebalancer.core import ledger, outcomes
 from rebalancer.core.instructions import RecordWorkload, WorkloadRecord
 from rebalancer.core.loans import LoanPhase
 from rebalancer.core.plan import (
@@ -247,7 +247,7 @@ def test_a_cooldown_doubles_up_to_an_hour_and_three_a_day_protect(
     """G9."""
     rig = Rig()
     known = WorkloadRecord("ml/a", "ml", tuple(START - ago for ago in before))
-    record = ledger.evicted_again(rig.engine.state, known, "p", START)
+    record = outcomes.evicted_again(rig.engine.state, known, "p", START)
     assert record.cooldown_until == START + timedelta(minutes=pause)
     assert record.protected_until == (START + protected * HOUR if protected is not None else None)
     assert record.evictions[-1] == START
@@ -257,4 +257,4 @@ def test_a_cooldown_doubles_up_to_an_hour_and_three_a_day_protect(
 def test_a_protection_that_was_given_is_kept() -> None:
     until = START + HOUR
     known = WorkloadRecord("ml/a", "ml", (), None, until)
-    assert ledger.evicted_again(Rig().engine.state, known, "p", START).protected_until == until
+    assert outcomes.evicted_again(Rig().engine.state, known, "p", START).protected_until == until

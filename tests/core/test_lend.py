@@ -15,8 +15,8 @@ from rebalancer.core.methods import lend
 from rebalancer.core.plan import LendNode, Method, Plan, Result
 from rebalancer.core.policy import Pace
 from rebalancer.core.reasons import Because, Reason
-from rebalancer.core.state import Draft
 from rebalancer.core.stimuli import Fact
+from rebalancer.core.underway import Draft
 from rebalancer.core.units import ON_LOAN, Mode, OwnerClass
 from tests.core.build import OWNER_TAINT, START, Rig, gang, lent, node, policy, pool_policy, replica
 

@@ -13,9 +13,9 @@ from rebalancer.core.methods import reclaim
 from rebalancer.core.plan import EvictGang, Method, Plan, RestoreNode
 from rebalancer.core.policy import Pace
 from rebalancer.core.reasons import Because, Reason
-from rebalancer.core.state import Draft, OpenPlan
 from rebalancer.core.stimuli import Approved, DemandReported
 from rebalancer.core.telemetry import DemandSample
+from rebalancer.core.underway import Draft, OpenPlan
 from tests.core.build import START, Rig, budget, gang, lent, node, policy, pool_policy, replica
 from tests.core.test_ledger import plan_of
 

@@ -23,8 +23,9 @@ from rebalancer.core.methods.search import Search, elsewhere_of
 from rebalancer.core.plan import Alternative, LendNode, Method, stable_id
 from rebalancer.core.policy import PoolPolicy
 from rebalancer.core.reasons import Because, Reason
-from rebalancer.core.state import Draft, State
+from rebalancer.core.state import State
 from rebalancer.core.supply import usable
+from rebalancer.core.underway import Draft
 from rebalancer.core.units import CLOSING, Activity, GangId, Number, OwnerClass, seconds
 from rebalancer.core.windows import opening
 

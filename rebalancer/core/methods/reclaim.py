@@ -19,8 +19,9 @@ from rebalancer.core.look import Look, empty_room
 from rebalancer.core.methods import guards, takeback
 from rebalancer.core.plan import Alternative, Method
 from rebalancer.core.reasons import Because, Reason
-from rebalancer.core.state import Draft, State
+from rebalancer.core.state import State
 from rebalancer.core.supply import usable
+from rebalancer.core.underway import Draft
 from rebalancer.core.units import OwnerClass
 from rebalancer.core.victims import Homecoming, choose
 

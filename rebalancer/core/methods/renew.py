@@ -15,8 +15,9 @@ from rebalancer.core.look import Look
 from rebalancer.core.methods import guards, return_
 from rebalancer.core.plan import Method, RenewLoan
 from rebalancer.core.reasons import Because, Reason
-from rebalancer.core.state import Draft, State
+from rebalancer.core.state import State
 from rebalancer.core.supply import usable
+from rebalancer.core.underway import Draft
 from rebalancer.core.units import Number
 from rebalancer.core.victims import Casualty, homecoming
 from rebalancer.core.windows import opening

@@ -13,7 +13,8 @@ from rebalancer.core.facts import Node, Taint
 from rebalancer.core.look import Look
 from rebalancer.core.methods.lend import stray
 from rebalancer.core.plan import Method, RestoreNode
-from rebalancer.core.state import Draft, State
+from rebalancer.core.state import State
+from rebalancer.core.underway import Draft
 from rebalancer.core.units import Mode
 
 

@@ -14,7 +14,8 @@ from rebalancer.core.look import Look
 from rebalancer.core.methods import guards, takeback
 from rebalancer.core.plan import Alternative, Method
 from rebalancer.core.reasons import Because, Reason
-from rebalancer.core.state import Draft, State
+from rebalancer.core.state import State
+from rebalancer.core.underway import Draft
 from rebalancer.core.units import Number, seconds
 from rebalancer.core.victims import Casualty, Homecoming, homecoming, immovable, lost_work
 
