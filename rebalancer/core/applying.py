@@ -1,22 +1,21 @@
 """How each stimulus changes the state: one small handler a kind, at a cost that does not grow with the fleet.
 
 Handlers answer with the pools that deserve a new look (None: all of them) and the instructions that follow at
-once. They decide nothing.
+once. They decide nothing. Objects seen, gone and listed are `observing`'s.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from rebalancer.core import ledger, marks, outcomes
+from rebalancer.core import ledger, observing, outcomes
 from rebalancer.core.demand import Homes, PoolWatch
-from rebalancer.core.facts import Control, Node, Pod
 from rebalancer.core.headroom import Headroom
-from rebalancer.core.instructions import AskSnapshot, Instruction, PoolMemory, PublishPlan
-from rebalancer.core.inventory import kind_of
+from rebalancer.core.instructions import PoolMemory
+from rebalancer.core.observing import Effect
 from rebalancer.core.plan import Method
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import RETURNS_KEPT, State
@@ -39,16 +38,13 @@ from rebalancer.core.stimuli import (
     VerdictGiven,
 )
 from rebalancer.core.telemetry import Verdict
-from rebalancer.core.units import Mode, OwnerClass, PlanId, PoolName
-
-Touched = Iterable[PoolName] | None
-Effect = tuple[Touched, list[Instruction]]
+from rebalancer.core.units import Mode
 
 
 def apply(state: State, stimulus: Stimulus, homes: Homes, now: datetime) -> Effect:
     """Change the state by one stimulus."""
     if isinstance(stimulus, FactObserved):
-        return _observed(state, stimulus, homes)
+        return observing.observed(state, stimulus, homes)
     return _HANDLERS[type(stimulus)](state, stimulus, now)
 
 
@@ -59,91 +55,6 @@ def sync_pools(state: State) -> None:
             state.watches[name] = PoolWatch(state.policy, state.inventory.totals(name).owned)
     for name in [name for name in state.watches if name not in state.policy.pools]:
         del state.watches[name]
-
-
-# -- facts ---------------------------------------------------------------------------------------------------
-
-
-def _observed(state: State, stimulus: FactObserved, homes: Homes) -> Effect:
-    fact = stimulus.fact
-    state.seen(kind_of(fact), fact.uid)
-    before = state.inventory.pods.get(fact.uid) if isinstance(fact, Pod) else None
-    namesake = state.inventory.node_named(fact.name) if isinstance(fact, Node) else None
-    if not state.inventory.observe(fact, stimulus.at):
-        return (), []
-    if isinstance(fact, Pod):
-        return _pools_of(state, fact, before, homes), []
-    if isinstance(fact, Node):
-        replaced = namesake if namesake is not None and namesake.uid != fact.uid else None
-        records = _gone(state, replaced, stimulus.at)[1] + marks.node_seen(state, fact, stimulus.at)
-        _count(state, fact)
-        watch = state.watches.get(fact.pool)
-        if watch is not None:
-            watch.headroom.capacity = state.inventory.totals(fact.pool).owned
-        return (fact.pool,), records
-    approved = fact.approved if isinstance(fact, Control) else ()
-    return None, [published for plan_id in approved for published in _approve(state, plan_id)]
-
-
-def _pools_of(state: State, pod: Pod, before: Pod | None, homes: Homes) -> set[PoolName]:
-    pools: set[PoolName] = set()
-    for version in (pod, before):
-        if version is None:
-            continue
-        node = state.inventory.node_named(version.node) if version.node else None
-        if node is not None:
-            pools.add(node.pool)
-        elif version.owner is OwnerClass.INFERENCE:
-            home = homes.of(version, state.inventory, state.policy)
-            pools |= {home} if home is not None else set()
-        elif version.pending:
-            pools |= {name for name, pool in state.policy.pools.items() if version.owner in pool.lends_to}
-    return pools
-
-
-def _count(state: State, node: Node) -> None:
-    """Let the node's verdict count towards its owner's measured demand while it is at home."""
-    watch = state.watches.get(node.pool)
-    if watch is not None:
-        home = node.loan is None and node.uid not in state.loan_of
-        watch.count(node.uid, state.verdicts.get(node.uid) if home else None)
-
-
-def _deleted(state: State, stimulus: FactDeleted, now: datetime) -> Effect:
-    del now
-    return _gone(state, state.inventory.delete(stimulus.of, stimulus.uid), stimulus.at)
-
-
-def _gone(state: State, fact: object, at: datetime) -> Effect:
-    if isinstance(fact, Node):
-        watch = state.watches.get(fact.pool)
-        if watch is not None:
-            watch.count(fact.uid, None)
-            watch.headroom.capacity = state.inventory.totals(fact.pool).owned
-        return (fact.pool,), marks.node_gone(state, fact.uid, at)
-    if isinstance(fact, Pod):
-        node = state.inventory.node_named(fact.node) if fact.node else None
-        return ((node.pool,) if node is not None else None), []
-    return (None if fact is not None else ()), []
-
-
-def _snapshot_began(state: State, stimulus: SnapshotBegan, now: datetime) -> Effect:
-    del now
-    state.snapshots[stimulus.of] = (stimulus.snapshot, {})
-    return (), []
-
-
-def _snapshot_ended(state: State, stimulus: SnapshotEnded, now: datetime) -> Effect:
-    del now
-    snapshot, seen = state.snapshots.pop(stimulus.of, ("", {}))
-    if snapshot != stimulus.snapshot or len(seen) < stimulus.count:
-        why = Because(Reason.CATCHING_UP, {"lag_seconds": state.lag_seconds})
-        return (), [AskSnapshot(stimulus.of, why)]
-    records: list[Instruction] = []
-    for uid in [uid for uid in state.inventory.uids(stimulus.of) if uid not in seen]:
-        records += _gone(state, state.inventory.delete(stimulus.of, uid), stimulus.at)[1]
-    state.synced[stimulus.of] = True
-    return None, records
 
 
 # -- telemetry and demand ------------------------------------------------------------------------------------
@@ -162,7 +73,7 @@ def _verdict(state: State, stimulus: VerdictGiven, now: datetime) -> Effect:
         return (), []
     if before is None or _verdict_says(before) != _verdict_says(verdict):
         state.inventory.candidate_changed(node)
-    _count(state, node)
+    observing.count(state, node)
     return (node.pool,), []
 
 
@@ -194,26 +105,14 @@ def _outcome(state: State, stimulus: OutcomeReported, now: datetime) -> Effect:
     records = outcomes.take(state, stimulus.outcome)
     node = state.inventory.nodes.get(stimulus.outcome.target)
     if node is not None:
-        _count(state, node)
+        observing.count(state, node)
     return (stimulus.outcome.pool,), records
 
 
 def _approved(state: State, stimulus: Approved, now: datetime) -> Effect:
     del now
-    published = _approve(state, stimulus.plan)
+    published = ledger.approve(state, stimulus.plan)
     return {item.plan.pool for item in published}, [*published]
-
-
-def _approve(state: State, plan_id: PlanId) -> list[PublishPlan]:
-    """The plan is to be carried out from now, if it still waits; by the control topic or by the brakes."""
-    open_plan = state.plans.get(plan_id)
-    if open_plan is None or not open_plan.plan.awaits_approval:
-        return []
-    open_plan.plan = open_plan.plan.approved(state.term)
-    state.turned(open_plan.plan.pool)
-    ledger.occupy(state, open_plan.plan)
-    state.touch(open_plan.plan)
-    return [PublishPlan(open_plan.plan)]
 
 
 def _recall(state: State, stimulus: RecallRequested, now: datetime) -> Effect:
@@ -293,9 +192,9 @@ def _reopen_plans(state: State, stimulus: Restored, now: datetime) -> None:
 
 Handler = Callable[[State, Any, datetime], Effect]
 _HANDLERS: dict[type, Handler] = {
-    FactDeleted: _deleted,
-    SnapshotBegan: _snapshot_began,
-    SnapshotEnded: _snapshot_ended,
+    FactDeleted: observing.deleted,
+    SnapshotBegan: observing.snapshot_began,
+    SnapshotEnded: observing.snapshot_ended,
     VerdictGiven: _verdict,
     HeartbeatHeard: _heartbeat,
     DemandReported: _demand,

@@ -11,12 +11,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from rebalancer.core.books import order
-from rebalancer.core.instructions import Instruction, RecordLoan
+from rebalancer.core.instructions import Instruction, PublishPlan, RecordLoan
 from rebalancer.core.loans import TRANSITIONS, Loan, LoanEvent, LoanPhase, advance
 from rebalancer.core.plan import EvictGang, LendNode, Method, Plan, RenewLoan, RestoreNode, Step
 from rebalancer.core.state import State
 from rebalancer.core.underway import OpenPlan
-from rebalancer.core.units import Mode
+from rebalancer.core.units import Mode, PlanId
 
 FINISHED_KEPT = 2000
 
@@ -89,6 +89,18 @@ def adopt(state: State, plan: Plan, now: datetime) -> list[Instruction]:
         occupy(state, plan)
     opens = [step for step in plan.steps if isinstance(step, LendNode) and step.loan not in state.loans]
     return [keep(state, _loan(plan, step, LoanPhase.OPENING)) for step in opens]
+
+
+def approve(state: State, plan_id: PlanId) -> list[PublishPlan]:
+    """The plan is to be carried out from now, if it still waits; by the control topic or by the brakes."""
+    open_plan = state.plans.get(plan_id)
+    if open_plan is None or not open_plan.plan.awaits_approval:
+        return []
+    open_plan.plan = open_plan.plan.approved(state.term)
+    state.turned(open_plan.plan.pool)
+    occupy(state, open_plan.plan)
+    state.touch(open_plan.plan)
+    return [PublishPlan(open_plan.plan)]
 
 
 def occupy(state: State, plan: Plan) -> None:

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from rebalancer.core.facts import Node
 from rebalancer.core.instructions import PoolMemory, PoolState
 from rebalancer.core.look import Look
-from rebalancer.core.methods.lend import due_time, floor_nodes, refuses, terms_of
+from rebalancer.core.methods.lend import due_time, floor_nodes, terms_of
+from rebalancer.core.methods.refusals import refuses
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
 from rebalancer.core.supply import usable

@@ -171,34 +171,20 @@ def _pool_problems(path: str, pool: PoolPolicy, policy: Policy) -> list[Problem]
 
 
 def _number_problems(policy: Policy) -> list[Problem]:
-    act, pace, lend, sig, zero = (
-        policy.activities,
-        policy.pace,
-        policy.borrowing,
-        policy.signals,
-        timedelta(0),
-    )
+    act, pace, lend, sig, zero = policy.activities, policy.pace, policy.borrowing, policy.signals, timedelta(0)
     checks = (
         (
             0.0 < act.idle_below < act.busy_from <= 1.0,
             "activities.idle_below",
             "must be below busy_from, both in (0, 1]",
         ),
-        (
-            act.dwell > act.freshness,
-            "activities.dwell",
-            "must be longer than freshness, or idleness is never proven",
-        ),
+        (act.dwell > act.freshness, "activities.dwell", "must be longer than freshness, or idleness is never proven"),
         (act.freshness > zero, "activities.freshness", "must be positive"),
         (act.frozen_scrapes >= 2, "activities.frozen_scrapes", "must be at least 2"),
         (pace.evictions_per_second > 0, "pace.evictions_per_second", "must be positive"),
         (pace.eviction_burst >= 1, "pace.eviction_burst", "must be at least 1"),
         (pace.nodes_per_pool >= 1, "pace.nodes_per_pool", "must be at least 1"),
-        (
-            pace.nodes_per_cluster >= pace.nodes_per_pool,
-            "pace.nodes_per_cluster",
-            "must not be below nodes_per_pool",
-        ),
+        (pace.nodes_per_cluster >= pace.nodes_per_pool, "pace.nodes_per_cluster", "must not be below nodes_per_pool"),
         (0.0 < pace.circuit_share <= 1.0, "pace.circuit_share", "must lie above 0 and up to 1"),
         (lend.min_runtime > zero, "borrowing.min_runtime", "must be positive"),
         (
@@ -214,20 +200,8 @@ def _number_problems(policy: Policy) -> list[Problem]:
         ),
         (lend.max_grace <= lend.lead_time, "borrowing.max_grace", "must not exceed lead_time"),
         (sig.debounce_samples >= 1, "signals.debounce_samples", "must be at least 1"),
-        (
-            sig.debounce < act.freshness,
-            "signals.debounce",
-            "must be shorter than freshness, or it never completes",
-        ),
-        (
-            sig.bucket > zero and sig.history >= 10 * sig.bucket,
-            "signals.history",
-            "must hold at least 10 buckets",
-        ),
-        (
-            policy.acting.retry_first <= policy.acting.retry_max,
-            "acting.retry_first",
-            "must not exceed retry_max",
-        ),
+        (sig.debounce < act.freshness, "signals.debounce", "must be shorter than freshness, or it never completes"),
+        (sig.bucket > zero and sig.history >= 10 * sig.bucket, "signals.history", "must hold at least 10 buckets"),
+        (policy.acting.retry_first <= policy.acting.retry_max, "acting.retry_first", "must not exceed retry_max"),
     )
     return [Problem(path, message) for holds, path, message in checks if not holds]

@@ -33,9 +33,14 @@ class Totals:
             setattr(self, name, getattr(self, name) + sign * getattr(other, name))
 
 
+def in_order(node: Node) -> bool:
+    """Whether pods may land on a node at all, whoever has it: ready, not cordoned, registered, its labels sound."""
+    return node.ready and not (node.cordoned or node.starting or node.quarantine) and node.gpus > 0
+
+
 def usable(node: Node) -> bool:
-    """Whether a node counts as supply: ready, not cordoned, registered, labels and taints in order (F36, F38, F58)."""
-    return node.ready and not (node.cordoned or node.starting or node.quarantine or node.stray) and node.gpus > 0
+    """Whether a node counts as supply: in order, and nothing of ours on it without a mark (F36, F38, F58)."""
+    return in_order(node) and not node.stray
 
 
 def share_of(node: Node, guests: Iterable[Pod]) -> Totals:

@@ -14,7 +14,7 @@ from rebalancer.core.instructions import PoolState
 from rebalancer.core.inventory import Inventory
 from rebalancer.core.plan import Plan
 from rebalancer.core.reasons import sentence
-from rebalancer.core.supply import usable
+from rebalancer.core.supply import in_order
 from rebalancer.core.telemetry import Verdict
 from rebalancer.core.units import CLOSING, ON_LOAN, Activity, NodeUid, OwnerClass, PoolName
 from rebalancer.simulate.stepview import NodeSquare, RibbonSample, Standing, StepView, Told
@@ -76,7 +76,7 @@ def square_of(node: Node, pods: Iterable[Pod], verdict: Verdict | None) -> NodeS
 def standing_of(node: Node) -> Standing:
     """Where a node stands, by its own taints and conditions."""
     keys = {taint.key for taint in node.taints}
-    if not usable(node):
+    if not in_order(node):
         return Standing.AWAY
     if CLOSING in keys:
         return Standing.CLOSING

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rebalancer.core.facts import Taint
-from rebalancer.core.methods.lend import refuses
+from rebalancer.core.methods.refusals import refuses
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.stimuli import VerdictGiven
 from rebalancer.core.telemetry import Verdict

@@ -11,7 +11,7 @@ import pytest
 
 from rebalancer.core.facts import Control, Node, Taint
 from rebalancer.core.instructions import ClearAlert, RaiseAlert
-from rebalancer.core.methods.lend import refuses
+from rebalancer.core.methods.refusals import refuses
 from rebalancer.core.plan import Method, Plan, Result
 from rebalancer.core.reasons import Reason
 from rebalancer.core.stimuli import TimePassed

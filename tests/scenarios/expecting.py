@@ -13,7 +13,7 @@ from rebalancer.core import borrowers
 from rebalancer.core.engine import Engine
 from rebalancer.core.facts import Node
 from rebalancer.core.instructions import RaiseAlert
-from rebalancer.core.methods.lend import refuses
+from rebalancer.core.methods.refusals import refuses
 from rebalancer.core.plan import Outcome, Plan
 from tests.scenarios import patterns, terms
 from tests.scenarios.memory import Played

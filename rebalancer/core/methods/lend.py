@@ -19,14 +19,14 @@ from rebalancer.core.fit import Room, place
 from rebalancer.core.gangs import Borrower
 from rebalancer.core.look import Look
 from rebalancer.core.methods import guards
+from rebalancer.core.methods.refusals import refuses
 from rebalancer.core.methods.search import Search, elsewhere_of
 from rebalancer.core.plan import Alternative, LendNode, Method, stable_id
 from rebalancer.core.policy import PoolPolicy
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
-from rebalancer.core.supply import usable
 from rebalancer.core.underway import Draft
-from rebalancer.core.units import CLOSING, Activity, GangId, Number, OwnerClass, seconds
+from rebalancer.core.units import CLOSING, GangId, Number, OwnerClass, seconds
 from rebalancer.core.windows import opening
 
 TOLD = 8
@@ -132,78 +132,6 @@ def _candidates(search: Search) -> list[Node]:
         search.wake(verdict.since + dwell if verdict is not None else None)
         search.wake(rested + dwell if rested is not None else None)
     return found
-
-
-def refuses(state: State, node: Node, now: datetime) -> Because | None:
-    """Why this node may not be lent now, whoever would borrow it; None if it may."""
-    return (
-        _unusable(state, node)
-        or _occupied(state, node)
-        or _telemetry_refuses(state, node, now)
-        or _resting(state, node, now)
-    )
-
-
-def _unusable(state: State, node: Node) -> Because | None:
-    name: dict[str, Number] = {"node": node.name}
-    if node.quarantine:
-        return Because(Reason.LABEL_CONFLICT, {**name, "why": node.quarantine})
-    if node.stray:
-        return stray(node) if state.quarantined(node.uid) else Because(Reason.IN_TRANSIT, name)
-    if not usable(node):
-        return Because(Reason.NODE_NOT_USABLE, {**name, "why": "not ready, cordoned or starting"})
-    if node.divided:
-        return Because(Reason.NODE_NOT_USABLE, {**name, "why": "its GPUs are divided"})
-    if node.opted_out:
-        return Because(Reason.OPTED_OUT, {"target": node.name})
-    return None if state.at_home(node) else Because(Reason.IN_TRANSIT, name)
-
-
-def stray(node: Node) -> Because:
-    """What is wrong with a node that bears something of ours without a mark of its own."""
-    why = "no loan is marked on it" if node.loan is None else "its mark belongs to another node"
-    return Because(Reason.NODE_QUARANTINED, {"node": node.name, "why": why})
-
-
-def _occupied(state: State, node: Node) -> Because | None:
-    if state.inventory.nominated.get(node.name):
-        return Because(Reason.NOMINATED, {"node": node.name})
-    if state.inventory.held(node) > 0:
-        return Because(Reason.HELD, {"held_gpus": state.inventory.held(node)})
-    unread = sorted(f"{pod.namespace}/{pod.name}" for pod in state.inventory.guests(node.name) if pod.gpus is None)
-    return Because(Reason.GPU_COUNT_UNKNOWN, {"pod": unread[0]}) if unread else None
-
-
-def _telemetry_refuses(state: State, node: Node, now: datetime) -> Because | None:
-    verdict = state.verdicts.get(node.uid)
-    activity = state.activity(node.uid, now)
-    if verdict is None or activity is Activity.UNKNOWN:
-        why = (verdict.why or "stale") if verdict is not None else "no sample yet"
-        return Because(Reason.TELEMETRY_UNKNOWN, {"node": node.name, "why": why})
-    if verdict.unhealthy:
-        return Because(Reason.NODE_NOT_USABLE, {"node": node.name, "why": f"XID {verdict.unhealthy[0]}"})
-    if activity is Activity.BUSY:
-        return Because(Reason.BUSY)
-    dwell = state.policy.activities.dwell
-    if now - verdict.since < dwell:
-        idle: dict[str, Number] = {
-            "idle_minutes": seconds(now - verdict.since) // 60,
-            "dwell_minutes": seconds(dwell) // 60,
-        }
-        return Because(Reason.NOT_IDLE_LONG_ENOUGH, idle)
-    return None
-
-
-def _resting(state: State, node: Node, now: datetime) -> Because | None:
-    since, dwell = state.home_since.get(node.uid), state.policy.activities.dwell
-    if since is None or now - since >= dwell:
-        return None
-    numbers: dict[str, Number] = {
-        "node": node.name,
-        "minutes": seconds(now - since) // 60,
-        "dwell_minutes": seconds(dwell) // 60,
-    }
-    return Because(Reason.RESTING, numbers)
 
 
 def _matches(search: Search, terms: Terms, candidates: Sequence[Node]) -> Iterator[Draft]:

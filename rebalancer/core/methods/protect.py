@@ -13,7 +13,7 @@ from rebalancer.core.books import order
 from rebalancer.core.instructions import RaiseAlert
 from rebalancer.core.loans import Loan
 from rebalancer.core.look import Look
-from rebalancer.core.methods.lend import refuses, stray
+from rebalancer.core.methods.refusals import refuses, stray
 from rebalancer.core.plan import stable_id
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from rebalancer.core.facts import Node, Taint
 from rebalancer.core.look import Look
-from rebalancer.core.methods.lend import stray
+from rebalancer.core.methods.refusals import stray
 from rebalancer.core.plan import Method, RestoreNode
 from rebalancer.core.state import State
 from rebalancer.core.underway import Draft
