@@ -8,21 +8,18 @@ nodes alone, and outcomes wait, bounded, to be told later. What may be done is t
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import structlog
-from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
 
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.adapters.streams.dlq import DeadLetters, refused
+from rebalancer.adapters.streams.following import Following
 from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
-from rebalancer.adapters.streams.loader import Came, Loaded, came, consumer_at, read_patiently
+from rebalancer.adapters.streams.loader import Came, Loaded, read_patiently
 from rebalancer.adapters.streams.outbox import Outbox, answer, due_now
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, read
@@ -44,9 +41,6 @@ AT_ONCE = 64
 """Calls under way at the same time."""
 ROUNDS = 1_000
 """Rounds of calls that one simulated step may take."""
-PROBE = 10.0
-"""Seconds without a record after which the broker is asked for a sign of life."""
-AGAIN = 2.0
 
 
 class Act:
@@ -81,7 +75,10 @@ class Act:
         self._calls: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._wake = asyncio.Event()
-        self._contact = time.monotonic()
+        self._following = Following(
+            kafka, self._partition, self._take, self._heard, self._silent,
+            probing=not self._gate.lockstep, fetch_wait_ms=fetch_wait_ms,
+        )  # fmt: skip
         self._silent_since: datetime | None = None
 
     async def run(self) -> None:
@@ -89,7 +86,7 @@ class Act:
         try:
             loaded = await self._restore()
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._read(loaded), name="act-plans")
+                group.create_task(self._following.run(loaded.ends, INPUTS), name="act-plans")
                 if not self._gate.lockstep:
                     group.create_task(self._drive(), name="act-calls")
         finally:
@@ -140,44 +137,6 @@ class Act:
             log.warning("dead letter not published", topic=record.topic, offset=record.offset)
 
     # -- reading ---------------------------------------------------------------------------------------------
-
-    async def _read(self, loaded: Loaded) -> None:
-        nexts = {topic: loaded.ends[topic] for topic in INPUTS}
-        while True:
-            try:
-                async with consumer_at(self._kafka, self._fetch_wait_ms) as consumer:
-                    await self._follow(consumer, nexts)
-            except (KafkaError, ConnectionError) as error:
-                log.warning("plans not read, trying again", error=str(error))
-                await self._alone_if_silent()
-                await asyncio.sleep(AGAIN)
-
-    async def _follow(self, consumer: Any, nexts: dict[str, int]) -> None:
-        places = {topic: TopicPartition(topic, self._partition) for topic in INPUTS}
-        consumer.assign(list(places.values()))
-        for topic, offset in nexts.items():
-            consumer.seek(places[topic], offset)
-        while True:
-            batches = await consumer.getmany(timeout_ms=200)
-            for records in batches.values():
-                for record in map(came, records):
-                    await self._take(record)
-                    nexts[record.topic] = record.offset + 1
-            if batches:
-                self._contact, self._silent_since = time.monotonic(), None
-            elif not self._gate.lockstep:
-                await self._probe(consumer, list(places.values()))
-
-    async def _probe(self, consumer: Any, places: Sequence[Any]) -> None:
-        """Nothing came for a while: is the broker there?"""
-        if time.monotonic() - self._contact < PROBE:
-            return
-        try:
-            await asyncio.wait_for(consumer.end_offsets(places), self._kafka.timeout)
-        except (KafkaError, TimeoutError):
-            await self._alone_if_silent()
-        else:
-            self._contact, self._silent_since = time.monotonic(), None
 
     async def _take(self, record: Came) -> None:
         told = await self._understood(record)
@@ -294,11 +253,12 @@ class Act:
         """Kafka hears again: what waited is told before anybody decides."""
         await self._told.flush(self._within)
 
-    async def _alone_if_silent(self) -> None:
-        silent = timedelta(seconds=time.monotonic() - self._contact)
-        if silent >= timedelta(seconds=PROBE):
-            self._silent_since = self._silent_since or self._gate.now() - silent
-            await self.alone(self._gate.now())
+    def _heard(self) -> None:
+        self._silent_since = None
+
+    async def _silent(self, silent: timedelta) -> None:
+        self._silent_since = self._silent_since or self._gate.now() - silent
+        await self.alone(self._gate.now())
 
     async def _take_home(self, now: datetime) -> None:
         for plan in await due_now(self._eyes, self.policy, now, self.actor.term):
