@@ -1,7 +1,7 @@
 """What telemetry says, as data: device readings, node samples, verdicts, heartbeats.
 
 ``None`` is "not reported"; raw values may still be garbage (blanks, NaN, out of range): judging them is
-``activity``'s. Only data lives here.
+``activity``'s. Data lives here, and how much of a change in it is worth telling; nothing else.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rebalancer.core.units import Activity, NodeUid, PoolName
+
+WORTH = 0.05
+"""Change of a node's utilisation sum that is told, in GPUs for each of its GPUs (5 points)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +88,14 @@ class DemandSample:
     gpus: float
     at: datetime
     source: str = ""
+
+
+def worth_telling(before: Verdict | None, verdict: Verdict) -> bool:
+    """Whether a verdict differs enough from the last one told: another activity, cause or health, or 5 points."""
+    if before is None or before.activity is not verdict.activity or before.unhealthy != verdict.unhealthy:
+        return True
+    if before.since != verdict.since or before.why != verdict.why:
+        return True
+    if verdict.activity is Activity.UNKNOWN or verdict.utilisation is None or before.utilisation is None:
+        return before.utilisation != verdict.utilisation
+    return abs(verdict.utilisation - before.utilisation) > WORTH * max(1, verdict.gpus_seen)

@@ -36,8 +36,7 @@ from rebalancer.core.stimuli import (
     TimePassed,
     VerdictGiven,
 )
-from rebalancer.core.telemetry import Heartbeat, Verdict
-from rebalancer.core.units import Activity
+from rebalancer.core.telemetry import Heartbeat, Verdict, worth_telling
 from rebalancer.simulate.cluster import SimulatedCluster
 
 PARTITIONS = 4
@@ -200,14 +199,3 @@ class Direct:
             elif isinstance(item, RecordPool):
                 self.pools[item.state.pool] = item
         return instructions
-
-
-def worth_telling(before: Verdict | None, verdict: Verdict) -> bool:
-    """Whether a verdict differs enough from the last one told: another activity, or 5 points of one GPU's sum."""
-    if before is None or before.activity is not verdict.activity or before.unhealthy != verdict.unhealthy:
-        return True
-    if before.since != verdict.since or before.why != verdict.why:
-        return True
-    if verdict.activity is Activity.UNKNOWN or verdict.utilisation is None or before.utilisation is None:
-        return before.utilisation != verdict.utilisation
-    return abs(verdict.utilisation - before.utilisation) > 0.05 * max(1, verdict.gpus_seen)

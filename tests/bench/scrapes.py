@@ -16,8 +16,7 @@ from typing import Any
 from rebalancer.adapters.translate import decode, encode_sample, encode_verdict
 from rebalancer.core.activity import NodeJudge
 from rebalancer.core.policy import Activities
-from rebalancer.core.telemetry import DeviceReading, NodeSample, Verdict
-from rebalancer.simulate.direct import worth_telling
+from rebalancer.core.telemetry import DeviceReading, NodeSample, Verdict, worth_telling
 from tests.core.build import START
 
 SCRAPE = timedelta(seconds=15)

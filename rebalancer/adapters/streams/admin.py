@@ -7,17 +7,17 @@ key would change places, so that is refused and for people to solve. Settings th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import for_code
 
-from rebalancer.adapters.streams.connection import KafkaSettings, Unreachable
+from rebalancer.adapters.streams.connection import KafkaSettings, asked_of
 from rebalancer.wire.topics import Topic, topics
 
 BROKER_DEFAULT = -1
@@ -25,7 +25,6 @@ BROKER_DEFAULT = -1
 _SET_ON_TOPIC = 1
 """``config_source`` of a setting made on the topic itself (KIP-226: DYNAMIC_TOPIC_CONFIG)."""
 _LOOK_AGAIN = 0.05  # seconds
-T = TypeVar("T")
 
 
 class Action(StrEnum):
@@ -138,31 +137,21 @@ def _compare(topic: Topic, found: _Found | None) -> Change:
 async def _admin(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
     admin = AIOKafkaAdminClient(**kafka.client_arguments())
     try:
-        await _asked(kafka, admin.start())
+        await asked_of(kafka, admin.start())
         yield admin
     finally:
         await admin.close()
 
 
-async def _asked(kafka: KafkaSettings, answer: Awaitable[T]) -> T:
-    """An answer within the settings' bound, or ``Unreachable``."""
-    try:
-        return await asyncio.wait_for(answer, kafka.timeout)
-    except TimeoutError:
-        raise Unreachable(kafka.bootstrap, f"no answer within {kafka.timeout:g} s") from None
-    except (KafkaError, OSError) as error:
-        raise Unreachable(kafka.bootstrap, str(error) or type(error).__name__) from error
-
-
 async def _found(kafka: KafkaSettings, admin: AIOKafkaAdminClient, wanted: Sequence[Topic]) -> dict[str, _Found]:
     # All topics and not only ours: asking for one by name may create it where the broker auto-creates.
-    described = await _asked(kafka, admin.describe_topics(None))
+    described = await asked_of(kafka, admin.describe_topics(None))
     there = {each["topic"]: len(each["partitions"]) for each in described if each["partitions"]}
     counts = {topic.name: there[topic.name] for topic in wanted if topic.name in there}
     if not counts:
         return {}
     asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in counts]
-    answers = await _asked(kafka, admin.describe_configs(asked))
+    answers = await asked_of(kafka, admin.describe_configs(asked))
     return {
         name: _Found(counts[name], {e[0]: e[1] for e in entries}, {e[0]: e[1] for e in entries if _is_own(e)})
         for answer in answers
@@ -188,10 +177,10 @@ async def _create(kafka: KafkaSettings, admin: AIOKafkaAdminClient, new: Sequenc
     if not new:
         return
     asked = [_new(each, replication) for each in new]
-    answer = await _asked(kafka, admin.create_topics(asked, timeout_ms=int(kafka.timeout * 1000)))
+    answer = await asked_of(kafka, admin.create_topics(asked, timeout_ms=int(kafka.timeout * 1000)))
     for name, code, *why in answer.topic_errors:
         _accepted(name, code, why[0] if why else None)
-    await _asked(kafka, _until_there(admin, {each.name for each in new}))
+    await asked_of(kafka, _until_there(admin, {each.name for each in new}))
 
 
 def _new(topic: Topic, replication: int) -> NewTopic:
@@ -214,6 +203,6 @@ async def _alter(kafka: KafkaSettings, admin: AIOKafkaAdminClient, changed: Mapp
         ConfigResource(ConfigResourceType.TOPIC, topic.name, configs={**found.own, **topic.config})
         for topic, found in changed.items()
     ]
-    for answer in await _asked(kafka, admin.alter_configs(asked)):
+    for answer in await asked_of(kafka, admin.alter_configs(asked)):
         for code, why, _, name in answer.resources:
             _accepted(name, code, why)

@@ -6,13 +6,18 @@ made here.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaError
 from aiokafka.helpers import create_ssl_context
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+T = TypeVar("T")
 
 
 class Unreachable(ConnectionError):  # noqa: N818 - says what happened
@@ -126,3 +131,13 @@ class FileToken(AbstractTokenProvider):
     async def token(self) -> str:
         """The token as it stands now; the file is tiny and local."""
         return self._path.read_text(encoding="utf-8").strip()
+
+
+async def asked_of(kafka: KafkaSettings, answer: Awaitable[T]) -> T:
+    """An answer within the settings' bound, or ``Unreachable``."""
+    try:
+        return await asyncio.wait_for(answer, kafka.timeout)
+    except TimeoutError:
+        raise Unreachable(kafka.bootstrap, f"no answer within {kafka.timeout:g} s") from None
+    except (KafkaError, OSError) as error:
+        raise Unreachable(kafka.bootstrap, str(error) or type(error).__name__) from error

@@ -21,11 +21,11 @@ from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.app import AppSettings, make_app
 from rebalancer.adapters.streams.decider import Decider
 from rebalancer.adapters.streams.desk import Desk, Item, Left
-from rebalancer.adapters.streams.dlq import DeadLetters, refused
+from rebalancer.adapters.streams.dlq import DeadLetters
 from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import Came
-from rebalancer.adapters.streams.publish import NotPublished, Publisher
+from rebalancer.adapters.streams.publish import Publisher
 from rebalancer.adapters.translate import Received, read
 from rebalancer.core.policy import Policy
 from rebalancer.core.stimuli import PolicyAdopted, PolicyRefused
@@ -114,20 +114,10 @@ class Decide:
         try:
             told = read(came.topic, came.key, came.value, came.headers, datetime.now(UTC))
         except Exception as error:  # noqa: BLE001 - nothing that a record holds may stop the stream
-            await self._bury(came, error)
+            await self._dead.bury_surely(came, error)
             await done()
             return
         await self._desk(came.partition).put(Item(came, told, done))
-
-    async def _bury(self, came: Came, error: Exception) -> None:
-        while True:
-            try:
-                await self._dead.bury(came, refused(error))
-            except NotPublished as away:
-                log.warning("dead letter not published, trying again", error=str(away))
-                await asyncio.sleep(1.0)
-            else:
-                return
 
     # -- assignments -----------------------------------------------------------------------------------------
 

@@ -6,19 +6,21 @@ wrong with a record is said by whoever refused it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import structlog
 
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.loader import Came
-from rebalancer.adapters.streams.publish import Publisher
+from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.translate import WireError, dead_letter
 from rebalancer.wire.envelope import Record
 
 log = structlog.get_logger(__name__)
 LETTER = 900_000
 """Bytes of a foreign value that are kept: Kafka's default limit for a record, less headers and framing."""
+RETRY_SECONDS = 1.0
 FOREIGN_HEADERS = 32_768
 """Bytes of foreign headers that are kept; beyond them none are."""
 
@@ -33,6 +35,17 @@ class DeadLetters:
         """Publish the letter and wait for the broker; raises NotPublished if it does not take it."""
         record = Record(bad.topic, bad.key, bad.value, list(bad.headers))
         await self._put(dead_letter(record, bad.partition, bad.offset, error), bad.partition, bad, error)
+
+    async def bury_surely(self, bad: Came, error: Exception) -> None:
+        """Publish the letter however long the broker refuses it, one try a second: the stream waits meanwhile."""
+        while True:
+            try:
+                await self.bury(bad, refused(error))
+            except NotPublished as away:
+                log.warning("dead letter not published, trying again", error=str(away))
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
 
     async def bury_foreign(self, bad: Came, target: str, cluster: str, error: WireError) -> None:
         """Publish the letter of a record from a topic that is not ours, beside the topic that it was meant for.

@@ -6,7 +6,6 @@ that does not answer is an :class:`Unreachable` that names the addresses tried.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,10 +13,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
 
 from rebalancer.adapters.store import GROWING, RawRecord
-from rebalancer.adapters.streams.connection import KafkaSettings, Unreachable
+from rebalancer.adapters.streams.connection import KafkaSettings, asked_of
 from rebalancer.wire.envelope import Record
 
 SINCE = timedelta(days=7)
@@ -33,11 +31,11 @@ async def read_to_end(kafka: KafkaSettings, topics: Collection[str]) -> AsyncIte
     """All records up to the ends as they are now; growing topics only from the last days."""
     async with _consumer(kafka) as consumer:
         places = await _assign(kafka, consumer, topics)
-        ends = await _asked(kafka, consumer.end_offsets(places)) if places else {}
+        ends = await asked_of(kafka, consumer.end_offsets(places)) if places else {}
         await _seek(consumer, places)
         open_ = {place for place in places if await consumer.position(place) < ends[place]}
         while open_:
-            batches = await _asked(kafka, consumer.getmany(timeout_ms=BATCH_WAIT))
+            batches = await asked_of(kafka, consumer.getmany(timeout_ms=BATCH_WAIT))
             for records in batches.values():
                 for record in records:
                     yield _raw(record)
@@ -64,7 +62,7 @@ async def publish(kafka: KafkaSettings, records: Sequence[Record], partition: in
             sent = producer.send_and_wait(
                 record.topic, record.value, record.key, partition=partition, headers=record.headers
             )
-            await _asked(kafka, sent)
+            await asked_of(kafka, sent)
 
 
 def _consumer(kafka: KafkaSettings) -> Any:
@@ -77,25 +75,16 @@ def _consumer(kafka: KafkaSettings) -> Any:
 @asynccontextmanager
 async def _started(kafka: KafkaSettings, client: Any) -> AsyncIterator[Any]:
     try:
-        await _asked(kafka, client.start())
+        await asked_of(kafka, client.start())
         yield client
     finally:
         await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
 
 
-async def _asked(kafka: KafkaSettings, answer: Any) -> Any:
-    try:
-        return await asyncio.wait_for(answer, kafka.timeout)
-    except TimeoutError:
-        raise Unreachable(kafka.bootstrap, f"no answer within {kafka.timeout:g} s") from None
-    except (KafkaError, OSError) as error:
-        raise Unreachable(kafka.bootstrap, str(error) or type(error).__name__) from error
-
-
 async def _assign(kafka: KafkaSettings, consumer: Any, topics: Collection[str]) -> list[TopicPartition]:
     # All topics and not only ours: asking for one by name may create it where the broker auto-creates.
     async with _started(kafka, AIOKafkaAdminClient(**kafka.client_arguments())) as admin:
-        described = await _asked(kafka, admin.describe_topics(None))
+        described = await asked_of(kafka, admin.describe_topics(None))
     places = sorted(
         TopicPartition(topic["topic"], part["partition"])
         for topic in described

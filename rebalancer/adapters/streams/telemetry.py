@@ -18,21 +18,18 @@ from faust.types import TP
 
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.app import AppSettings, make_app
-from rebalancer.adapters.streams.dlq import DeadLetters, refused
+from rebalancer.adapters.streams.dlq import DeadLetters
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import Came
 from rebalancer.adapters.streams.publish import NotPublished, Posted, Publisher
 from rebalancer.adapters.translate import Barrier, encode_barrier, encode_heartbeat, encode_verdict, read
 from rebalancer.core.activity import NodeJudge
 from rebalancer.core.policy import Policy
-from rebalancer.core.telemetry import Heartbeat, NodeSample, Verdict
-from rebalancer.core.units import Activity
+from rebalancer.core.telemetry import Heartbeat, NodeSample, Verdict, worth_telling
 from rebalancer.wire import v1
 
 log = structlog.get_logger(__name__)
 GROUP = "gpu-rebalancer-telemetry"
-WORTH = 0.05
-"""Change of a node's utilisation sum that is told, in GPUs for each of its GPUs (5 points)."""
 BEAT = 30.0
 """Seconds between heartbeats."""
 LOOK = 5.0
@@ -122,18 +119,8 @@ class Telemetry:
         except NotPublished:
             self._retell(came.partition)
         except Exception as error:  # noqa: BLE001 - nothing that a record holds may stop the stream
-            await self._bury(came, error)
+            await self._dead.bury_surely(came, error)
         self.health.round(1)
-
-    async def _bury(self, came: Came, error: Exception) -> None:
-        while True:
-            try:
-                await self._dead.bury(came, refused(error))
-            except NotPublished as away:
-                log.warning("dead letter not published, trying again", error=str(away))
-                await asyncio.sleep(1.0)
-            else:
-                return
 
     async def _sample(self, sample: NodeSample, cluster: str, came: Came) -> None:
         window = self.windows.setdefault(came.partition, Window())
@@ -180,9 +167,7 @@ class Telemetry:
         window.now = barrier.now
         await self._beat(barrier.now)
         onward = Barrier(barrier.step, barrier.now, str(partition))
-        self._posted.append(
-            await self._publisher.post(encode_barrier(v1.STATE_NODE, onward, cluster), cluster)
-        )
+        self._posted.append(await self._publisher.post(encode_barrier(v1.STATE_NODE, onward, cluster), cluster))
         if len(self._posted) > 1_000:
             await self._settle()
 
@@ -234,14 +219,3 @@ class Telemetry:
         partition = next(one for one, each in self.windows.items() if each is window)
         end = self.app.consumer.highwater(TP(v1.SAMPLE_DEVICE, partition)) or 0
         return bool(window.offset >= 0 and window.offset + 1 < end)
-
-
-def worth_telling(before: Verdict | None, verdict: Verdict) -> bool:
-    """Whether a verdict differs enough from the last one told: another activity, cause or health, or 5 points."""
-    if before is None or before.activity is not verdict.activity or before.unhealthy != verdict.unhealthy:
-        return True
-    if before.since != verdict.since or before.why != verdict.why:
-        return True
-    if verdict.activity is Activity.UNKNOWN or verdict.utilisation is None or before.utilisation is None:
-        return before.utilisation != verdict.utilisation
-    return abs(verdict.utilisation - before.utilisation) > WORTH * max(1, verdict.gpus_seen)
