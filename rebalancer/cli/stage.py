@@ -87,5 +87,6 @@ class Lines:
 
 def stage(console: Console, *, headless: bool) -> Screen | Lines:
     """The live view on a terminal, lines elsewhere or when asked for."""
-    roomy = console.is_terminal and not console.is_dumb_terminal and console.width >= 60 and console.height >= 16
+    large = console.width >= LEAST_WIDTH and console.height >= LEAST_HEIGHT
+    roomy = console.is_terminal and not console.is_dumb_terminal and large
     return Screen(console) if roomy and not headless else Lines(console)

@@ -43,8 +43,6 @@ METHODS: tuple[MethodOf, ...] = (
     repair.propose,
     lend.propose,
 )
-RETURN_ONLY: tuple[MethodOf, ...] = (return_.propose,)
-"""What is left while Kafka is silent: protect and return."""
 LOOK_EVERY = timedelta(seconds=1)
 PICTURE_EVERY = timedelta(seconds=60)
 FORECAST_EVERY = timedelta(minutes=10)

@@ -132,7 +132,6 @@ class Alternative:
 class Method(StrEnum):
     """Which method made a plan."""
 
-    PROTECT = "protect"
     RECLAIM = "reclaim"
     RENEW = "renew"
     RETURN = "return"

@@ -24,7 +24,6 @@ class Reason(StrEnum):
     LOAN_DUE = "loan-due"
     LOAN_RENEWED = "loan-renewed"
     OPERATOR_RECALL = "operator-recall"
-    NODE_UNHEALTHY = "node-unhealthy"
     DEMAND_GONE = "demand-gone"
     RETIRING = "retiring"
     # why a node is not lent
@@ -80,8 +79,6 @@ class Reason(StrEnum):
     NODE_TAKEN = "node-taken"
     NODE_CHANGED = "node-changed"
     NODE_GONE = "node-gone"
-    POD_GONE = "pod-gone"
-    OTHER_POD = "other-pod"
     TWO_BUDGETS = "two-budgets"
     FORBIDDEN = "forbidden"
     THROTTLED = "throttled"
@@ -94,10 +91,8 @@ class Reason(StrEnum):
     LOAN_LOST = "loan-lost"
     NODE_QUARANTINED = "node-quarantined"
     AWAITS_APPROVAL = "awaits-approval"
-    KAFKA_SILENT = "kafka-silent"
     OPT_IN_MISSING = "opt-in-missing"
     INVALID_POLICY = "invalid-policy"
-    EXPORTER_FROZEN = "exporter-frozen"
     TELEMETRY_SILENT = "telemetry-silent"
 
 
@@ -116,7 +111,6 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.LOAN_DUE: "the loan of {node} is due at {due} and its return takes up to {return_seconds} s",
     Reason.LOAN_RENEWED: "the loan of {node} goes on until {due}: nobody waits and {spare_gpus} more GPUs are to spare",
     Reason.OPERATOR_RECALL: "{by} recalled {target}",
-    Reason.NODE_UNHEALTHY: "{node} is unhealthy: {why}",
     Reason.DEMAND_GONE: "the demand of {pool} went away before the first eviction",
     Reason.RETIRING: "the rebalancer is being retired",
     Reason.WINDOW_CLOSED: "no lending window of {pool} is open",
@@ -169,8 +163,6 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.NODE_TAKEN: "{pod} is on {node}, which has to be empty",
     Reason.NODE_CHANGED: "{node} is not as planned: {why}",
     Reason.NODE_GONE: "{node} is gone",
-    Reason.POD_GONE: "{pod} is gone already",
-    Reason.OTHER_POD: "{pod} is another pod now",
     Reason.TWO_BUDGETS: "{pod} is covered by two budgets and can never be evicted",
     Reason.FORBIDDEN: "not permitted: {why}",
     Reason.THROTTLED: "the API server asks to slow down",
@@ -183,10 +175,8 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.LOAN_LOST: "the node carries no mark of the loan",
     Reason.NODE_QUARANTINED: "{node} bears our taint, but {why}",
     Reason.AWAITS_APPROVAL: "waits for approval",
-    Reason.KAFKA_SILENT: "no record for {seconds} s",
     Reason.OPT_IN_MISSING: "{pod} did not opt in",
     Reason.INVALID_POLICY: "the policy was refused: {why}",
-    Reason.EXPORTER_FROZEN: "the exporter of {node} repeats itself",
     Reason.TELEMETRY_SILENT: "no sample of {node} for {seconds} s",
 }
 

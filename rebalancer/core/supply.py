@@ -20,7 +20,6 @@ class Totals:
     owned: int = 0
     usable: int = 0
     away: int = 0
-    away_nodes: int = 0
     held: int = 0
     held_by_owner: int = 0
     releasing: int = 0
@@ -51,7 +50,7 @@ def share_of(node: Node, guests: Iterable[Pod]) -> Totals:
         share.releasing += pod.releasing
         share.held_by_owner += pod.held if pod.owner is node.owner else 0
     if node.mark is not None:
-        share.away, share.away_nodes, share.borrowed = node.gpus, 1, share.held
+        share.away, share.borrowed = node.gpus, share.held
     elif usable(node):
         share.usable = node.gpus
     else:

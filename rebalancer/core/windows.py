@@ -20,7 +20,6 @@ WEEK = 7 * DAY
 HORIZON_DAYS = 15
 """How far an opening is followed: what neither began nor ends within two weeks counts as without beginning
 or end."""
-SEARCH_DAYS = (HORIZON_DAYS, 60, 400)
 """How far the next opening is looked for: exception dates may cover weeks."""
 SMALLEST_HOLE = timedelta(minutes=5)
 """A window that closes this shortly before it opens again was meant to stay open (`23:59` for `24:00`)."""
@@ -49,16 +48,12 @@ class Opening:
     """One continuous time in which lending is allowed, in UTC, however many windows it is made of.
 
     None stands for "not within the horizon": ``always``, or windows that join up without end. ``name`` is the
-    window that is open at the moment asked about, or that opens first.
+    window that is open at the moment asked about.
     """
 
     opened_at: datetime | None
     closes_at: datetime | None
     name: str
-
-    def remaining(self, now: datetime) -> timedelta | None:
-        """Time until it closes; None when it does not."""
-        return None if self.closes_at is None else self.closes_at - now
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -94,7 +89,7 @@ def opening(windows: Sequence[Window], now: datetime) -> Opening | None:
     always = next((window for window in windows if window.always), None)
     if always is not None:
         return Opening(None, None, always.name)
-    spans = _spans(windows, now, HORIZON_DAYS, HORIZON_DAYS)
+    spans = _spans(windows, now)
     near = (HORIZON_DAYS - 1) * DAY
     for merged in _merged(spans):
         if merged.opens <= now < merged.closes:
@@ -104,29 +99,16 @@ def opening(windows: Sequence[Window], now: datetime) -> Opening | None:
     return None
 
 
-def next_opening(windows: Sequence[Window], now: datetime) -> Opening | None:
-    """The first opening that begins after ``now``; None for ``always``, and if none comes within 400 days."""
-    if any(window.always for window in windows):
-        return None
-    for ahead in SEARCH_DAYS:
-        spans = _spans(windows, now, HORIZON_DAYS, ahead + HORIZON_DAYS)
-        for merged in _merged(spans):
-            if now < merged.opens <= now + ahead * DAY:
-                endless = merged.closes - merged.opens >= (HORIZON_DAYS - 1) * DAY
-                return Opening(merged.opens, None if endless else merged.closes, merged.name)
-    return None
-
-
 def _since_midnight(clock: time) -> timedelta:
     return datetime.combine(date.min, clock) - datetime.combine(date.min, time(0))
 
 
-def _spans(windows: Iterable[Window], now: datetime, before: int, after: int) -> list[_Span]:
+def _spans(windows: Iterable[Window], now: datetime) -> list[_Span]:
     """All occurrences that start on the local days around now, sorted."""
     found = []
     for window in windows:
         today = now.astimezone(window.zone).date()
-        days = (today + offset * DAY for offset in range(-before, after + 1))
+        days = (today + offset * DAY for offset in range(-HORIZON_DAYS, HORIZON_DAYS + 1))
         found += [span for span in (_occurrence(window, day) for day in days) if span is not None]
     return sorted(found)
 

@@ -82,7 +82,6 @@ class Accounting:
     def __init__(self, scenario: Scenario, store: Store, agenda: Agenda) -> None:
         self._store, self._agenda = store, agenda
         self._service_pool = {f"{item.namespace}/{item.name}": item.pool for item in scenario.services}
-        self._lenders = {pool.name for pool in scenario.pools if pool.lends_to}
         self.loans: dict[LoanId, LoanBook] = {}
         self.waits: dict[PodUid, WaitBook] = {}
         self.series = _Series()
@@ -103,10 +102,6 @@ class Accounting:
         store.node_watchers.append(self._node_changed)
 
     # --- nodes and loans
-
-    def is_lent(self, node: str) -> bool:
-        """Whether a node is away from its owner."""
-        return node in self._on
 
     def lent_nodes(self) -> int:
         """How many nodes are away."""

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from rebalancer.core.facts import Budget, Control, GangSpec, Namespace, Node, Pod
 from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved
-from rebalancer.core.units import NodeUid, PodUid
+from rebalancer.core.units import PodUid
 from rebalancer.simulate.agenda import Agenda
 
 PodWatcher: TypeAlias = Callable[[Pod | None, Pod | None, float], None]
@@ -134,10 +134,6 @@ class Store:
         self._gone("node", old.uid, t)
         for watcher in self.node_watchers:
             watcher(old, None, t)
-
-    def node_of(self, uid: NodeUid) -> Node | None:
-        """A node by uid."""
-        return next((node for node in self.nodes.values() if node.uid == uid), None)
 
     # --- the rest
 

@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from rebalancer.core.engine import RETURN_ONLY, Engine
+from rebalancer.core.engine import Engine
 from rebalancer.core.instructions import PublishPlan
+from rebalancer.core.methods import return_
 from rebalancer.core.plan import EvictGang, Method, Plan
 from rebalancer.core.stimuli import Fact, FactObserved, SnapshotBegan, SnapshotEnded, TermBegan, TimePassed
 from rebalancer.core.units import Mode
@@ -108,8 +109,8 @@ def test_a_pool_is_looked_at_when_something_happened_and_else_once_a_second() ->
     assert watch.last_look == rig.now
 
 
-def test_while_kafka_is_silent_only_what_falls_due_comes_home() -> None:
-    engine = Engine("test", policy(pool_policy(floor_nodes=0, floor_share=0.0)), methods=RETURN_ONLY)
+def test_with_the_returning_method_alone_only_what_falls_due_comes_home() -> None:
+    engine = Engine("test", policy(pool_policy(floor_nodes=0, floor_share=0.0)), methods=(return_.propose,))
     soon = START + timedelta(minutes=5)
     facts: list[Fact] = [lent(node("n0"), due=soon), lent(node("n1")), *gang("b", on=["n1"]), replica("chat")]
     engine.handle(TermBegan(1), START)

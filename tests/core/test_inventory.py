@@ -125,7 +125,7 @@ def test_sums_of_a_pool() -> None:
         *gang("ended", on=["n1"], phase=PodPhase.SUCCEEDED),
     )  # fmt: skip
     assert inventory.totals(POOL) == Totals(
-        nodes=3, owned=24, usable=8, away=8, away_nodes=1, held=9, held_by_owner=5, releasing=4, borrowed=4, unusable=8
+        nodes=3, owned=24, usable=8, away=8, held=9, held_by_owner=5, releasing=4, borrowed=4, unusable=8
     )
     assert inventory.totals("nowhere") == Totals()
     assert inventory.free(inventory.nodes["uid-n0"]) == 3

@@ -31,7 +31,7 @@ def _recounted(inventory: Inventory) -> dict[str, Totals]:
         sums.held_by_owner += sum(pod.gpus or 0 for pod in held if pod.owner is item.owner)
         sums.releasing += sum(pod.gpus or 0 for pod in held if pod.deleting_at is not None)
         if item.loan is not None:
-            sums.add(Totals(away=item.gpus, away_nodes=1, borrowed=gpus), 1)
+            sums.add(Totals(away=item.gpus, borrowed=gpus), 1)
         else:
             sums.add(Totals(usable=item.gpus) if usable(item) else Totals(unusable=item.gpus), 1)
     return found

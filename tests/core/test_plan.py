@@ -50,7 +50,7 @@ def test_when_two_outcomes_are_one(change: dict[str, Any], same: bool) -> None:
 
 def test_a_final_outcome_is_one_whatever_reason_it_is_told_with() -> None:
     done = replace(TOLD, result=Result.DONE)
-    assert replace(done, because=Because(Reason.POD_GONE)).id == done.id
+    assert replace(done, because=Because(Reason.NODE_GONE)).id == done.id
 
 
 def test_which_results_are_final() -> None:

@@ -16,9 +16,6 @@ from rebalancer.core.units import OwnerClass, PoolName
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 REPLICAS = "nvidia.com/gpu.replicas"
-STRATEGY = "nvidia.com/mig.strategy"
-
-
 _UNDIVIDED = frozenset({"", "none", "false", "0", "1"})
 
 

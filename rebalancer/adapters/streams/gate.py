@@ -18,14 +18,6 @@ Input = tuple[str, str]
 """A topic, and who speaks on it (the ``source`` of its barriers)."""
 
 
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> datetime:
-        """The present moment, aware, UTC."""
-        return datetime.now(UTC)
-
-
 class Gate(Protocol):
     """When to plan, and as of when."""
 

@@ -79,7 +79,6 @@ KINDS: tuple[Kind, ...] = (
     Kind("journal", (JOURNAL,), marks.JournalEntry),
     Kind("barrier", LOCKSTEP, marks.Barrier),
 )
-BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
 BY_TYPE: Mapping[str, Kind] = {kind.type: kind for kind in KINDS}
 
 
