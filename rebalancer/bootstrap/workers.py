@@ -113,10 +113,12 @@ class Workers:
             while self.engine() is None:  # noqa: ASYNC110 - which worker gets the partition is the broker's choice
                 await asyncio.sleep(0.02)
 
-    def _app(self, group: str, index: int) -> AppSettings:
+    def _app(self, group: str, index: int, only: int) -> AppSettings:
         ground = self._ground
         scratch = ground.scratch / f"worker-{index}"
-        return AppSettings(group, ground.kafka, fetch_wait_ms=ground.fetch_wait_ms, data_dir=scratch)
+        return AppSettings(
+            group, ground.kafka, fetch_wait_ms=ground.fetch_wait_ms, only=frozenset({only}), data_dir=scratch
+        )
 
     async def _publisher(self) -> Publisher:
         return await self._stack.enter_async_context(Overheard(self.seen, self._ground.kafka))
@@ -136,7 +138,7 @@ class Workers:
             return BarrierGate(decide_inputs(range(publisher.partitions)), start)
 
         policies = {ground.cluster: (ground.policy, "scenario")}
-        app = self._app(decide.GROUP, index)
+        app = self._app(decide.GROUP, index, publisher.partition(ground.cluster))
         role = Decide(app, policies, publisher, Metrics(), gate_of, f"decide-{index}")
         await self._running(role)
         return role

@@ -68,7 +68,7 @@ class PoolWatch:
         self.rising_at = EPOCH
         self.unmet: tuple[tuple[object, ...], tuple[Pod, ...], tuple[Pod, ...]] | None = None
         self.fruitless: tuple[tuple[object, ...], datetime, tuple[int, float]] | None = None
-        """What the last search for borrowers began with when it found none, until when that proves anything, and for how much."""
+        """Of the last search for borrowers that found none: what it began with, until when it holds, for how much."""
         self.last_look: datetime | None = None
         self.last_published: datetime | None = None
         self.last_forecast: datetime | None = None

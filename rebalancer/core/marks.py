@@ -19,6 +19,7 @@ from rebalancer.core.units import CLOSING, Mode
 EPSILON = timedelta(microseconds=1)
 """The least by which a later due time that an earlier fact tells of comes after what was known."""
 
+
 def node_seen(state: State, node: Node, at: datetime) -> list[Instruction]:
     """Square the ledger with the mark that a node bears, or does not."""
     if node.stray:

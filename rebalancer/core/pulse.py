@@ -75,6 +75,4 @@ def _filled(new: Witness, old: Witness) -> Witness:
 
 
 def _differ(new: Witness, old: Witness) -> bool:
-    return any(
-        one is not None and other is not None and one != other for one, other in zip(new, old, strict=True)
-    )
+    return any(one is not None and other is not None and one != other for one, other in zip(new, old, strict=True))

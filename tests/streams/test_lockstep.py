@@ -57,6 +57,9 @@ async def test_kafka_makes_the_plans_of_a_run_without_it_and_the_journal_gives_t
     with (tmp_path / "tap" / f"{v1.JOURNAL}.jsonl").open("rb") as lines:
         tapped = [decode(one.topic, one.key, one.value, one.headers) for one in map(from_line, lines)]
     assert all(isinstance(one, JournalEntry) for one in tapped)
-    assert rig.metrics.registry.get_sample_value(
-        "gpu_rebalancer_dead_letters_total", {"role": "decide", "stage": "handle"}
-    ) == 0
+    assert (
+        rig.metrics.registry.get_sample_value(
+            "gpu_rebalancer_dead_letters_total", {"role": "decide", "stage": "handle"}
+        )
+        == 0
+    )

@@ -33,9 +33,7 @@ class Bench:
     async def feed(self, *records: Record, partition: int = 1) -> None:
         for record in records:
             self.offset += 1
-            await self.role.take(
-                Came(record.topic, partition, self.offset, record.key, record.value, record.headers)
-            )
+            await self.role.take(Came(record.topic, partition, self.offset, record.key, record.value, record.headers))
 
     def verdicts(self) -> list[tuple[str, Activity]]:
         found = [decode(*record[:4]) for record in self.publisher.on(v1.STATE_NODE)]

@@ -37,6 +37,9 @@ class AppSettings:
     kafka: KafkaSettings
     instance: str | None = None
     fetch_wait_ms: int | None = None
+    only: frozenset[int] | None = None
+    """Partition numbers to fetch from, of those assigned; None: all. For a day in lockstep, whose topics have only one
+    partition in use: each fetch costs by the partitions that it names."""
     data_dir: Path = field(default_factory=lambda: Path(tempfile.gettempdir()) / "gpu-rebalancer")
 
 
@@ -67,7 +70,8 @@ def make_app(settings: AppSettings) -> Any:
         worker_redirect_stdouts=False,
     )
     if settings.fetch_wait_ms is not None:
-        app.transport = _transport(settings.fetch_wait_ms)([URL(one) for one in app.conf.broker], app)
+        transport = _transport(settings.fetch_wait_ms, settings.only)
+        app.transport = transport([URL(one) for one in app.conf.broker], app)
     return app
 
 
@@ -91,14 +95,19 @@ class Progress(faust.Monitor):
         """No timing of single events."""
 
 
-def _transport(fetch_wait_ms: int) -> type[driver.Transport]:
-    """Faust's own transport, but for the one number that it keeps to itself."""
+def _transport(fetch_wait_ms: int, only: frozenset[int] | None) -> type[driver.Transport]:
+    """Faust's own transport, but for one number that it keeps to itself, and for partitions nobody writes to."""
 
     class Thread(driver.AIOKafkaConsumerThread):
         def _create_worker_consumer(self, transport: Any) -> Any:
             consumer = super()._create_worker_consumer(transport)
             consumer._fetch_max_wait_ms = fetch_wait_ms  # noqa: SLF001 - faust hard-codes it and offers no setting
             return consumer
+
+        async def on_partitions_assigned(self, assigned: Any, generation_id: int = 0) -> None:
+            await super().on_partitions_assigned(assigned, generation_id)
+            idle = [place for place in assigned if only is not None and place.partition not in only]
+            self._ensure_consumer().pause(*idle)
 
     class Consumer(driver.Consumer):
         def _new_consumer_thread(self) -> Any:

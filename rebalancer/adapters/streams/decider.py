@@ -31,7 +31,6 @@ AGAIN = 1.0
 """Seconds between attempts to publish what must be published; it goes on until the partition is taken away."""
 
 
-
 class Decider:
     """Decides for one cluster while its partition is ours."""
 

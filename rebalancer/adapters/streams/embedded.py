@@ -46,8 +46,6 @@ class EmbeddedBroker:
         self._bootstrap = ",".join(f"{one.host}:{one.port}" for one in told.brokers.values())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         owner, self._owner, self._bootstrap = self._owner, None, ""
         owner.close()

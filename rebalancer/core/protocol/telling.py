@@ -58,9 +58,7 @@ class Telling:
         """Whether it was told that the step has begun: something may have been written for it."""
         return index in self._begun
 
-    def tell(
-        self, index: int, result: Result, because: Because, now: datetime, numbers: Numbers | None = None
-    ) -> None:
+    def tell(self, index: int, result: Result, because: Because, now: datetime, numbers: Numbers | None = None) -> None:
         """Tell how a step stands, unless it is over or was told so already."""
         if index in self._ends:
             return

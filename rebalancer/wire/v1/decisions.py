@@ -105,9 +105,7 @@ class RenewLoan(Shape):
     kind: Literal["renew"] = "renew"
 
 
-Step: TypeAlias = Annotated[
-    LendNode | CloseNode | EvictGang | RestoreNode | RenewLoan, Field(discriminator="kind")
-]
+Step: TypeAlias = Annotated[LendNode | CloseNode | EvictGang | RestoreNode | RenewLoan, Field(discriminator="kind")]
 
 
 class Alternative(Shape):

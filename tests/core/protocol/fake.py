@@ -144,9 +144,7 @@ class Cluster:
             return Answer(AnswerKind.CONFLICT if named else AnswerKind.GONE)
         if pod.deleting_at is not None:
             return Answer(OK)
-        covering = [
-            name for name, item in self.budgets.items() if item.selector and matches(item.selector, pod.labels)
-        ]
+        covering = [name for name, item in self.budgets.items() if item.selector and matches(item.selector, pod.labels)]
         if len(covering) > 1:
             return Answer(AnswerKind.TWO_BUDGETS)
         if covering and self.budgets[covering[0]].allowed < 1:

@@ -54,9 +54,7 @@ def test_pods_that_leave_or_hold_nothing_or_never_opted_in_are_not_chosen() -> N
 
 
 def test_asking_again_makes_the_same_plan_until_its_retries_are_over() -> None:
-    first, again, later = (
-        plans([lent("n1")], [], RECALL + timedelta(minutes=minutes))[0].id for minutes in (0, 9, 11)
-    )
+    first, again, later = (plans([lent("n1")], [], RECALL + timedelta(minutes=minutes))[0].id for minutes in (0, 9, 11))
     assert first == again
     assert first != later
 

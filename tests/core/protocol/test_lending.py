@@ -48,7 +48,8 @@ def test_a_free_node_is_lent_in_one_patch_after_it_was_closed_and_settled() -> N
 INTRUDERS = {
     "an inference pod that was bound while we closed": pod("x", owner=OwnerClass.INFERENCE, reclaimable=False),
     "a pod that is promised the node": pod(
-        "x", host="", nominated_node="n1", phase=PodPhase.PENDING, reclaimable=False),
+        "x", host="", nominated_node="n1", phase=PodPhase.PENDING, reclaimable=False
+    ),
     "a pod whose GPUs cannot be counted": pod("x", gpus=None, reclaimable=False),
     "a pod that is still terminating": pod("x", deleting_at=T0 + timedelta(hours=1), reclaimable=False),
     "a training pod that did not opt in": pod("x", reclaimable=False),
