@@ -113,12 +113,10 @@ class Workers:
             while self.engine() is None:  # noqa: ASYNC110 - which worker gets the partition is the broker's choice
                 await asyncio.sleep(0.02)
 
-    def _app(self, group: str, index: int, only: int) -> AppSettings:
-        ground = self._ground
+    def _app(self, group: str, index: int, partition: int) -> AppSettings:
+        ground, only = self._ground, frozenset({partition})
         scratch = ground.scratch / f"worker-{index}"
-        return AppSettings(
-            group, ground.kafka, fetch_wait_ms=ground.fetch_wait_ms, only=frozenset({only}), data_dir=scratch
-        )
+        return AppSettings(group, ground.kafka, fetch_wait_ms=ground.fetch_wait_ms, only=only, data_dir=scratch)
 
     async def _publisher(self) -> Publisher:
         return await self._stack.enter_async_context(Overheard(self.seen, self._ground.kafka))
