@@ -46,10 +46,7 @@ class Rig:
 
         def settings(role: str, number: int) -> AppSettings:
             return AppSettings(
-                f"gpu-rebalancer-{role}-{suffix}",
-                kafka,
-                fetch_wait_ms=fetch_wait_ms,
-                data_dir=folder / str(number),
+                f"gpu-rebalancer-{role}-{suffix}", kafka, fetch_wait_ms=fetch_wait_ms, data_dir=folder / str(number)
             )
 
         self.telemetries = [
