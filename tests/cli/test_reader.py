@@ -14,6 +14,7 @@ from rebalancer.adapters.streams.embedded import EmbeddedBroker
 from rebalancer.adapters.streams.reader import NoTopics, follow, publish, read_to_end
 from rebalancer.cli.why import why
 from rebalancer.core.loans import LoanPhase
+from rebalancer.settings import Settings
 from tests.cli import night
 from tests.cli.conftest import Run
 
@@ -23,7 +24,7 @@ def bootstrap() -> Iterator[str]:
     """A broker that has the night."""
     with EmbeddedBroker() as broker:
         kafka = KafkaSettings(bootstrap=broker.bootstrap)
-        asyncio.run(publish(kafka, list(night.records()), 2))
+        asyncio.run(publish(kafka, list(night.records()), Settings(cluster=night.CLUSTER).partition))
         yield broker.bootstrap
 
 

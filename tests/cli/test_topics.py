@@ -65,7 +65,7 @@ def test_apply_ends_with_3_if_a_partition_count_differs(run: Run, monkeypatch: p
 def test_acl_prints_the_least_that_a_role_needs(run: Run) -> None:
     lines = run("topics", "acl", "act", "--principal", "User:actor", "--source", "theirs").stdout.splitlines()
     assert any("--operation Write" in line and "gpu.decision.outcome.v1" in line for line in lines)
-    assert not any("--operation Write" in line and line.endswith("gpu.decision.plan.v1") for line in lines)
+    assert not any("--operation Write" in line and line.endswith("gpu.state.loan.v1") for line in lines)
     assert any(line.endswith("--topic theirs") for line in lines)
     assert all("User:actor" in line for line in lines)
     assert json.loads(run("topics", "acl", "subscriber", "--json").stdout)[0]["operations"]
