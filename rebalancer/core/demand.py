@@ -51,6 +51,20 @@ class Measured:
     nodes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Where those who wait found room at home, and who found none (``left``) nor finds any coming (``unmet``).
+
+    ``used`` are the nodes that took them, ``last`` the name of the last one of these in the order of names.
+    """
+
+    key: tuple[object, ...]
+    left: tuple[Pod, ...]
+    unmet: tuple[Pod, ...]
+    used: frozenset[NodeUid]
+    last: str
+
+
 class PoolWatch:
     """What is remembered about one pool between two looks at it."""
 
@@ -66,7 +80,7 @@ class PoolWatch:
         self.rising_since: datetime | None = None
         self.rising_samples = 0
         self.rising_at = EPOCH
-        self.unmet: tuple[tuple[object, ...], tuple[Pod, ...], tuple[Pod, ...]] | None = None
+        self.placing: Placing | None = None
         self.fruitless: tuple[tuple[object, ...], datetime, tuple[int, float]] | None = None
         """Of the last search for borrowers that found none: what it began with, until when it holds, for how much."""
         self.last_look: datetime | None = None

@@ -52,8 +52,9 @@ class Inventory:
         """Label keys that waiting pods' terms name: a change of another label moves no pod's home."""
         self.asked: dict[PodUid, None] = {}
         """Inference pods that began or ceased to wait, or changed while waiting, since it was last cleared."""
+        self.rooms: dict[PoolName, dict[NodeUid, bool]] = {}
+        """Nodes whose room changed since it was last cleared, and whether it may have grown."""
         self.waits: dict[OwnerClass, int] = dict.fromkeys(OwnerClass, 0)
-        self.rooms: dict[PoolName, int] = {}
         self.candidates: dict[PoolName, int] = {}
         self.elsewhere = self.handovers = 0
         self.others = 0
@@ -129,7 +130,7 @@ class Inventory:
             for name in {pod.node for pod in (old, new) if pod is not None and pod.node}:
                 node = self.node_named(name)
                 if node is not None:
-                    self._room_changed(node)
+                    self._room_changed(node, grew=footprint(old) is not None)
                     self.candidate_changed(node)
         for pod in (old, new):
             if pod is None:
@@ -161,7 +162,7 @@ class Inventory:
         self.members.setdefault(node.pool, {})[node.uid] = None
         self._turned(old, node)
         if moved or old is None or old.taints != node.taints or supply(old) != supply(node):
-            self._room_changed(node)
+            self._room_changed(node, grew=True)
         if old is None or (supply(old), old.taints, old.labels) != (supply(node), node.taints, node.labels):
             self.elsewhere += any(open_to_others(item) for item in (old, node))
         if old is None or lendable(old) != lendable(node):
@@ -199,8 +200,9 @@ class Inventory:
             return False
         return any(old.labels.get(key) != new.labels.get(key) for key in self.label_keys)
 
-    def _room_changed(self, node: Node) -> None:
-        _count(self.rooms, node.pool)
+    def _room_changed(self, node: Node, *, grew: bool) -> None:
+        rooms = self.rooms.setdefault(node.pool, {})
+        rooms[node.uid] = grew or rooms.get(node.uid, False)
         self.elsewhere += open_to_others(node)
 
     def candidate_changed(self, node: Node) -> None:

@@ -5,13 +5,13 @@ Methods decide from a look; taking it changes nothing but the pool's own short m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
 
 from rebalancer.core.books import Books
-from rebalancer.core.demand import Demand, measured_gpus, told_gpus
+from rebalancer.core.demand import Demand, Placing, measured_gpus, told_gpus
 from rebalancer.core.facts import Node, Pod, Taint
 from rebalancer.core.fit import Room, placing_order, settle, takes
 from rebalancer.core.policy import PoolPolicy
@@ -55,16 +55,15 @@ def empty_room(node: Node, taint: Taint | None) -> Room:
 
 def _unmet(state: State, pool: PoolName, waiting: Sequence[Pod]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
     """Who finds no room at home nor on nodes on their way there, and who finds none at home now."""
+    watch, changed = state.watches[pool], state.inventory.rooms.pop(pool, {})
     if not waiting:
+        watch.placing = None
         return (), ()
-    watch, books = state.watches[pool], state.books(pool)
-    key = (waiting, books, state.inventory.rooms.get(pool, 0), state.hands)
-    known = watch.unmet
-    if known is None or not _same(known[0], key):
-        without_room = _without_room(state, pool, waiting)
-        unmet = settle(without_room, _coming(state, books)) if without_room else []
-        known = watch.unmet = (key, tuple(unmet), tuple(without_room))
-    return known[1], known[2]
+    books, known = state.books(pool), watch.placing
+    key = (waiting, books, state.hands)
+    if known is None or not _same(known.key, key) or not _stands(state, known, changed):
+        known = watch.placing = _placed(state, pool, waiting, key)
+    return known.unmet, known.left
 
 
 def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
@@ -72,15 +71,37 @@ def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
     return one[0] is other[0] and one[1] is other[1] and one[2:] == other[2:]
 
 
+def _stands(state: State, known: Placing, changed: Mapping[NodeUid, bool]) -> bool:
+    """Whether placing anew would end the same, though the rooms of these nodes changed (True: may have grown).
+
+    A node that took nobody and did not grow still takes nobody. One that grew is not reached as long as all find
+    room on nodes before it in the order of names.
+    """
+    for uid, grew in changed.items():
+        if uid in known.used:
+            return False
+        node = state.inventory.nodes.get(uid)
+        if grew and (known.left or node is None or node.name <= known.last):
+            return False
+    return True
+
+
+def _placed(state: State, pool: PoolName, waiting: Sequence[Pod], key: tuple[object, ...]) -> Placing:
+    used: dict[NodeUid, Room] = {}
+    left = _without_room(state, pool, waiting, used)
+    unmet = settle(left, _coming(state, state.books(pool))) if left else []
+    last = max((room.node.name for room in used.values()), default="")
+    return Placing(key, tuple(left), tuple(unmet), frozenset(used), last)
+
+
 def _coming(state: State, books: Books) -> list[Room]:
     nodes = (state.inventory.nodes[uid] for uid in books.coming)
     return [empty_room(node, state.loans[state.loan_of[node.uid]].owner_taint) for node in nodes]
 
 
-def _without_room(state: State, pool: PoolName, waiting: Sequence[Pod]) -> list[Pod]:
+def _without_room(state: State, pool: PoolName, waiting: Sequence[Pod], used: dict[NodeUid, Room]) -> list[Pod]:
     """Place each pod for itself, largest first, on the first node at home that takes it; who is left over."""
     shelves = state.inventory.shares.shelves.get(pool, {})
-    used: dict[NodeUid, Room] = {}
     left: list[Pod] = []
     before: Pod | None = None
     fitting: Iterator[tuple[str, NodeUid]] = iter(())
