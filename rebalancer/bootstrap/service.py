@@ -177,6 +177,8 @@ class Service:
         log.info("policy adopted", digest=self._digest[:12])
         if self._decide is not None:
             await self._decide.adopt(self._settings.cluster, policy, self._digest)
+        if self._telemetry is not None:
+            self._telemetry.adopt(self._settings.cluster, policy)
         if self._act is not None:
             self._act.adopt_policy(policy)
         if self._sources is not None:

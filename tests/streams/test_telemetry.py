@@ -1,5 +1,6 @@
 """Telemetry with a fake producer: verdicts when they change, barriers behind them, poison beside the stream."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,37 @@ async def test_a_verdict_that_was_not_acknowledged_is_told_again(live: Bench) ->
     live.publisher.away = False
     await live.feed(encode_sample(sample("a", 0.9, now + timedelta(seconds=15)), CLUSTER))
     assert live.verdicts() == [("a", Activity.BUSY)] * 2
+
+
+async def test_a_verdict_that_was_not_acknowledged_before_its_partition_went_stops_nothing(live: Bench) -> None:
+    live.publisher.away = True
+    settle = live.publisher.settle
+
+    async def gone(posted: Any, patience: float = 1.0) -> None:
+        live.role.windows.clear()
+        await settle(posted, patience)
+
+    live.publisher.settle = gone  # type: ignore[method-assign]  # the rebalance comes while the broker is awaited
+    await live.feed(encode_sample(sample("a", 0.9, datetime.now(UTC)), CLUSTER))
+    assert live.publisher.on(f"{v1.SAMPLE_DEVICE}.dlq") == []
+
+
+async def test_another_policy_judges_each_node_from_its_next_sample_on(live: Bench) -> None:
+    now = datetime.now(UTC)
+    await live.feed(encode_sample(sample("a", 0.10, now), CLUSTER))
+    assert live.verdicts() == [("a", Activity.BUSY)]
+    lenient = replace(POLICY.activities, idle_below=0.3, busy_from=0.5)
+    live.role.adopt(CLUSTER, replace(POLICY, activities=lenient))
+    await live.feed(encode_sample(sample("a", 0.10, now + timedelta(seconds=15)), CLUSTER))
+    assert live.verdicts()[-1] == ("a", Activity.IDLE)
+
+
+async def test_a_node_that_says_nothing_under_another_policy_still_turns_unknown(live: Bench) -> None:
+    now = datetime.now(UTC)
+    await live.feed(encode_sample(sample("a", 0.9, now), CLUSTER))
+    live.role.adopt(CLUSTER, replace(POLICY, activities=replace(POLICY.activities, busy_from=0.5)))
+    await live.role._look(1, live.role.windows[1], now + timedelta(hours=1))
+    assert live.verdicts()[-1] == ("a", Activity.UNKNOWN)
 
 
 @pytest.mark.parametrize(

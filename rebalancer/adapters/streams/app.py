@@ -15,6 +15,7 @@ from typing import Any
 
 import faust
 from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
 from yarl import URL
 
 from rebalancer.adapters.streams.connection import KafkaSettings
@@ -73,6 +74,13 @@ def make_app(settings: AppSettings) -> Any:
         transport = _transport(settings.fetch_wait_ms, settings.only)
         app.transport = transport([URL(one) for one in app.conf.broker], app)
     return app
+
+
+def highwater(app: Any, topic: str, partition: int) -> int:
+    """The end of a partition as the broker last told it; 0 for one that is not ours at present."""
+    place = TP(topic, partition)
+    ours = place in app.consumer.assignment()  # asked of any other place, aiokafka fails an assertion
+    return app.consumer.highwater(place) or 0 if ours else 0
 
 
 class Progress(faust.Monitor):
@@ -148,4 +156,4 @@ def quiet() -> None:
             logger.addFilter(RateLimit())
 
 
-__all__ = ["AppSettings", "Progress", "RateLimit", "make_app", "quiet"]
+__all__ = ["AppSettings", "Progress", "RateLimit", "highwater", "make_app", "quiet"]

@@ -8,7 +8,7 @@ No exception leaves a handler.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
 from rebalancer.adapters.metrics import Metrics
-from rebalancer.adapters.streams.app import AppSettings, make_app
+from rebalancer.adapters.streams.app import AppSettings, highwater, make_app
 from rebalancer.adapters.streams.decider import Decider
 from rebalancer.adapters.streams.desk import Desk, Item, Left
 from rebalancer.adapters.streams.dlq import DeadLetters
@@ -150,13 +150,14 @@ class Decide:
         lost = isinstance(task.exception(), ConnectionError)
         self._desk(partition, old.unfinished(again=lost) if old is not None else None)
 
-    async def _drop(self, partitions: Iterable[int]) -> None:
+    async def _drop(self, partitions: Collection[int]) -> None:
         tasks = [self._tasks.pop(one) for one in partitions if one in self._tasks]
-        for partition in partitions:
-            self.desks.pop(partition, None)
+        dropped = [self.desks.pop(one) for one in partitions if one in self.desks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for desk in dropped:
+            desk.close()
 
     def _deciders(self, partition: int) -> dict[str, Decider]:
         return {
@@ -179,7 +180,7 @@ class Decide:
 
     def highwater(self, topic: str, partition: int) -> int:
         """The end as the broker last told it."""
-        return self.app.consumer.highwater(TP(topic, partition)) or 0
+        return highwater(self.app, topic, partition)
 
 
 def _headers(message: Any) -> list[tuple[str, bytes]]:

@@ -107,6 +107,11 @@ class Desk:
         finally:
             self._health.loaded(self.partition)
 
+    def close(self) -> None:
+        """Nobody takes from the mailbox any more: whoever waits to put into it must not wait for ever."""
+        while not self._mailbox.empty():
+            self._mailbox.get_nowait()
+
     def unfinished(self, *, again: bool) -> Left:
         """What was handed over and is not done: the stream does not tell it again.
 

@@ -14,10 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import structlog
-from faust.types import TP
 
 from rebalancer.adapters.metrics import Metrics
-from rebalancer.adapters.streams.app import AppSettings, make_app
+from rebalancer.adapters.streams.app import AppSettings, highwater, make_app
 from rebalancer.adapters.streams.dlq import DeadLetters
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import Came
@@ -44,6 +43,8 @@ class Window:
 
     judges: dict[tuple[str, str], NodeJudge] = field(default_factory=dict)
     told: dict[tuple[str, str], Verdict] = field(default_factory=dict)
+    outdated: set[tuple[str, str]] = field(default_factory=set)
+    """Whose judge goes by a policy that is no longer in force; it still tells when its node falls silent."""
     newest: datetime | None = None
     now: datetime | None = None
     """Simulated time of the last barrier; None outside of lockstep."""
@@ -94,6 +95,14 @@ class Telemetry:
             while not self.windows:  # noqa: ASYNC110 - windows come and go, no event outlives them
                 await asyncio.sleep(0.02)
 
+    def adopt(self, cluster: str, policy: Policy) -> None:
+        """Another policy is in force: each node is judged by it, from an empty window, when its next sample comes."""
+        before, self._policies[cluster] = self._policies[cluster], policy
+        if before.activities == policy.activities and _believes(before) == _believes(policy):
+            return
+        for window in self.windows.values():
+            window.outdated |= {key for key in window.judges if key[0] == cluster}
+
     async def _assigned(self, _: Any, assigned: Iterable[Any], **__: Any) -> None:
         ours = {tp.partition for tp in assigned if tp.topic == v1.SAMPLE_DEVICE}
         self.windows = {one: self.windows.get(one) or Window() for one in sorted(ours)}
@@ -127,8 +136,9 @@ class Telemetry:
         window.offset = came.offset
         key = (cluster, sample.node)
         judge = window.judges.get(key)
-        if judge is None:
+        if judge is None or key in window.outdated:
             judge = window.judges[key] = self._judge(cluster)
+            window.outdated.discard(key)
         now = (window.now or sample.at) if self._lockstep else datetime.now(UTC)
         before = sum(judge.dropped.values())
         judge.observe(sample, now)
@@ -139,10 +149,8 @@ class Telemetry:
             await self._settle()
 
     def _judge(self, cluster: str) -> NodeJudge:
-        """Samples do not say the node's pool, so idle without a witness is believed only if every pool does."""
         policy = self._policies[cluster]
-        believe = all(pool.believe_idle_without_witness for pool in policy.pools.values())
-        return NodeJudge(policy.activities, believe)
+        return NodeJudge(policy.activities, _believes(policy))
 
     async def _tell(self, window: Window, key: tuple[str, str], verdict: Verdict) -> bool:
         if not verdict.node or not worth_telling(window.told.get(key), verdict):
@@ -177,6 +185,7 @@ class Telemetry:
         """Nodes that fell silent turn unknown, and the heartbeat says that we are here."""
         while True:
             await asyncio.sleep(LOOK)
+            self.health.round(0)  # a worker that nobody sends samples to is alive
             now = datetime.now(UTC)
             try:
                 for partition, window in list(self.windows.items()):
@@ -189,8 +198,8 @@ class Telemetry:
     def _retell(self, *partitions: int) -> None:
         """What was not acknowledged counts as never told, so that the next look tells it."""
         self._metrics.failures.labels("telemetry").inc()
-        for partition in partitions:
-            self.windows[partition].told.clear()
+        for window in [self.windows[one] for one in partitions if one in self.windows]:
+            window.told.clear()
 
     async def _look(self, partition: int, window: Window, now: datetime) -> None:
         for key, judge in sorted(window.judges.items()):
@@ -198,6 +207,7 @@ class Telemetry:
             if judge.newest is not None and (now - judge.newest).total_seconds() > FORGET_AFTER:
                 del window.judges[key]
                 window.told.pop(key, None)
+                window.outdated.discard(key)
 
     async def _beat(self, now: datetime) -> None:
         """One heartbeat a cluster every ``BEAT`` seconds; while behind, only up to what was judged."""
@@ -217,5 +227,9 @@ class Telemetry:
     def _behind(self, window: Window) -> bool:
         """Whether records of the window's partition wait to be judged."""
         partition = next(one for one, each in self.windows.items() if each is window)
-        end = self.app.consumer.highwater(TP(v1.SAMPLE_DEVICE, partition)) or 0
-        return bool(window.offset >= 0 and window.offset + 1 < end)
+        return 0 <= window.offset < highwater(self.app, v1.SAMPLE_DEVICE, partition) - 1
+
+
+def _believes(policy: Policy) -> bool:
+    """Samples do not say the node's pool, so idle without a witness is believed only if every pool does."""
+    return all(pool.believe_idle_without_witness for pool in policy.pools.values())
