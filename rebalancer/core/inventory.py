@@ -12,19 +12,9 @@ from datetime import datetime, timedelta
 from rebalancer.core.facts import Budget, Control, GangSpec, Namespace, Node, Pod
 from rebalancer.core.news import News
 from rebalancer.core.shares import Shares
-from rebalancer.core.stimuli import Fact, FactKind
+from rebalancer.core.stimuli import Fact, FactKind, kind_of
 from rebalancer.core.supply import Totals, footprint, lendable, open_to_others, supply
 from rebalancer.core.units import GangId, NodeUid, OwnerClass, PodUid, PoolName
-
-KINDS: tuple[tuple[type, FactKind], ...] = (
-    (Pod, "pod"), (Node, "node"), (Budget, "budget"), (GangSpec, "group"),
-    (Namespace, "namespace"), (Control, "control"),
-)  # fmt: skip
-
-
-def kind_of(fact: Fact) -> FactKind:
-    """The fact's kind by its class."""
-    return next(kind for cls, kind in KINDS if isinstance(fact, cls))
 
 
 class Inventory:

@@ -12,7 +12,6 @@ from rebalancer.core import ledger, marks
 from rebalancer.core.demand import Homes
 from rebalancer.core.facts import Control, Node, Pod
 from rebalancer.core.instructions import AskSnapshot, Instruction
-from rebalancer.core.inventory import kind_of
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
 from rebalancer.core.stimuli import (
@@ -20,6 +19,7 @@ from rebalancer.core.stimuli import (
     FactObserved,
     SnapshotBegan,
     SnapshotEnded,
+    kind_of,
 )
 from rebalancer.core.units import OwnerClass, PoolName
 

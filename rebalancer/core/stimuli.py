@@ -182,3 +182,14 @@ Stimulus: TypeAlias = (
 )  # fmt: skip
 
 Numbers: TypeAlias = Mapping[str, float]
+
+
+KINDS: tuple[tuple[type, FactKind], ...] = (
+    (Pod, "pod"), (Node, "node"), (Budget, "budget"), (GangSpec, "group"),
+    (Namespace, "namespace"), (Control, "control"),
+)  # fmt: skip
+
+
+def kind_of(fact: Fact) -> FactKind:
+    """The fact's kind by its class."""
+    return next(kind for cls, kind in KINDS if isinstance(fact, cls))

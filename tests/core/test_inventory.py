@@ -10,8 +10,8 @@ import pytest
 
 from rebalancer.core import news
 from rebalancer.core.facts import Budget, Control, GangSpec, Namespace, PodPhase
-from rebalancer.core.inventory import Inventory, kind_of
-from rebalancer.core.stimuli import Fact, FactKind
+from rebalancer.core.inventory import Inventory
+from rebalancer.core.stimuli import Fact, FactKind, kind_of
 from rebalancer.core.supply import Totals, usable
 from rebalancer.core.units import OwnerClass
 from tests.core.build import START, budget, gang, lent, node, replica
