@@ -184,7 +184,7 @@ Stimulus: TypeAlias = (
 Numbers: TypeAlias = Mapping[str, float]
 
 
-KINDS: tuple[tuple[type, FactKind], ...] = (
+_KINDS: tuple[tuple[type, FactKind], ...] = (
     (Pod, "pod"), (Node, "node"), (Budget, "budget"), (GangSpec, "group"),
     (Namespace, "namespace"), (Control, "control"),
 )  # fmt: skip
@@ -192,4 +192,4 @@ KINDS: tuple[tuple[type, FactKind], ...] = (
 
 def kind_of(fact: Fact) -> FactKind:
     """The fact's kind by its class."""
-    return next(kind for cls, kind in KINDS if isinstance(fact, cls))
+    return next(kind for cls, kind in _KINDS if isinstance(fact, cls))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from random import Random
 from typing import TypeAlias
 
-from rebalancer.core.stimuli import FactDeleted, FactKind, FactObserved
-from rebalancer.simulate.store import KINDS, Store, kind_of
+from rebalancer.core.stimuli import FactDeleted, FactKind, FactObserved, kind_of
+from rebalancer.simulate.store import KINDS, Store
 
 Told: TypeAlias = FactObserved | FactDeleted
 

@@ -180,20 +180,3 @@ class Store:
 
 KINDS: tuple[FactKind, ...] = ("namespace", "node", "group", "budget", "pod", "control")
 """In the order in which a full picture is best told."""
-
-
-def kind_of(fact: Fact) -> FactKind:
-    """The kind of a fact."""
-    match fact:
-        case Node():
-            return "node"
-        case Pod():
-            return "pod"
-        case Budget():
-            return "budget"
-        case GangSpec():
-            return "group"
-        case Namespace():
-            return "namespace"
-        case Control():
-            return "control"
