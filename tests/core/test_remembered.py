@@ -79,7 +79,9 @@ class Night:
 
     def event(self) -> None:
         """Something of a cluster's daily life."""
-        kind = self.random.choice((self.come, self.go, self.go, self.bind, self.judge, self.gang, self.gang, self.relabel))
+        kind = self.random.choice(
+            (self.come, self.go, self.go, self.bind, self.judge, self.gang, self.gang, self.relabel)
+        )
         kind()
 
     def _name(self) -> str:
