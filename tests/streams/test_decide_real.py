@@ -18,7 +18,7 @@ from rebalancer.wire import v1
 from rebalancer.wire.envelope import Record
 from tests.servers.kafka import KafkaServer
 from tests.streams.stage import Stage, eventually, known, of_kind, staged, until
-from tests.streams.things import CLUSTER, node
+from tests.streams.things import CLUSTER, POLICY, node
 
 pytestmark = pytest.mark.kafka
 NODES = v1.FACT_TOPICS["node"]
@@ -118,6 +118,21 @@ async def test_a_broker_that_is_away_is_waited_for(stage: Stage) -> None:
         await stage.send(fact("b"))
         await until(lambda: "b" in known(role), 40)
         assert known(role) == {"a", "b"}
+
+
+async def test_a_policy_that_is_refused_or_adopted_does_not_cost_the_desk_its_state(stage: Stage) -> None:
+    await stage.nodes("a")
+    async with stage.decide() as role:
+        desk = role.desks[stage.partition]
+        await role.refuse(CLUSTER, "policy.yaml:3: no such pool")
+        await until(lambda: role.decider(CLUSTER).engine.state.refused_policy)  # type: ignore[union-attr]  # it is loaded
+        await role.adopt(CLUSTER, POLICY, "another")
+        await until(lambda: not role.decider(CLUSTER).engine.state.refused_policy)  # type: ignore[union-attr]  # as above
+        await stage.send(fact("b"))
+        await until(lambda: known(role) == {"a", "b"})
+        await stage.send(fact("c"))
+        await until(lambda: known(role) == {"a", "b", "c"})
+        assert role.desks[stage.partition] is desk
 
 
 CHILD = """

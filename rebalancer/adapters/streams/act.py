@@ -176,6 +176,7 @@ class Act:
     async def _drive(self) -> None:
         while True:
             await self._sleep()
+            self.health.round(0)  # an act with nothing to do is alive
             calls = self.actor.advance(self._gate.now())
             self._tell(self.actor.outcomes())
             if self._silent_since is None:
@@ -261,6 +262,14 @@ class Act:
         await self.alone(self._gate.now())
 
     async def _take_home(self, now: datetime) -> None:
-        for plan in await due_now(self._eyes, self.policy, now, self.actor.term):
+        """Eyes that cannot see either must not end what is still under way: they are asked again in the next moment."""
+        try:
+            async with asyncio.timeout(self._within):
+                plans = await due_now(self._eyes, self.policy, now, self.actor.term)
+        except Exception:
+            self.health.metrics.failures.labels("act").inc()
+            log.exception("what falls due cannot be seen")
+            return
+        for plan in plans:
             self._told.decided(plan)
             self._tell(self.actor.plan(plan, now))

@@ -105,6 +105,7 @@ class Collect:
         self.health = Health("collect", metrics)
         self._kafka, self._eyes, self._now = kafka, eyes, now
         self._publisher, self._teller = publisher, Teller(publisher, cluster)
+        self._lister = Teller(publisher, cluster)  # of its own, so that each learns what of its own was not taken
         self._asked: dict[FactKind, None] = dict.fromkeys(KINDS)
         self._asking = asyncio.Event()
         self._asking.set()
@@ -134,8 +135,8 @@ class Collect:
     async def _tell_list(self, of: FactKind) -> bool:
         try:
             facts = await self._eyes.snapshot(of)
-            await self._teller.listing(of, facts, self._now(), uuid4().hex)
-            await self._teller.settle()
+            await self._lister.listing(of, facts, self._now(), uuid4().hex)
+            await self._lister.settle()
         except (ConnectionError, TimeoutError) as error:
             log.warning("list not told, trying again", kind=of, error=str(error))
             self.health.metrics.failures.labels("collect").inc()
@@ -145,16 +146,26 @@ class Collect:
 
     async def _follow(self) -> None:
         while True:
-            changes = await self._eyes.changes()
+            try:
+                changes = await self._eyes.changes()
+            except (ConnectionError, TimeoutError) as error:
+                log.warning("changes not seen, lists will follow", error=str(error))
+                await self._lost()
+                continue
             try:
                 await self._teller.changes(changes)
                 await self._teller.settle()
             except NotPublished as error:
                 log.warning("changes not told, lists will follow", count=len(changes), error=str(error))
-                for of in KINDS:
-                    self.ask(of)
+                await self._lost()
             self.health.round(len(changes))
             await asyncio.sleep(0)  # eyes that have nothing to wait for must not starve the others
+
+    async def _lost(self) -> None:
+        self.health.metrics.failures.labels("collect").inc()
+        for of in KINDS:
+            self.ask(of)
+        await asyncio.sleep(AGAIN)
 
     async def _listen(self) -> None:
         """Requests on the control topic from now on; older ones were met by the list at the start."""

@@ -160,9 +160,10 @@ class Decide:
             desk.close()
 
     def _deciders(self, partition: int) -> dict[str, Decider]:
+        waiting = partial(self.health.round, 0)  # who waits for the broker is alive: a restart would not bring it back
         return {
             cluster: Decider(
-                cluster, policy, digest, self._gate_of(cluster), self._publisher, self._metrics, self._name
+                cluster, policy, digest, self._gate_of(cluster), self._publisher, self._metrics, self._name, waiting
             )
             for cluster, (policy, digest) in sorted(self._policies.items())
             if self._publisher.partition(cluster) == partition

@@ -32,7 +32,7 @@ AGAIN = 1.0
 
 
 class Decider:
-    """Decides for one cluster while its partition is ours."""
+    """Decides for one cluster while its partition is ours. ``waiting`` is told of each try that was refused."""
 
     def __init__(  # noqa: PLR0917 - made in one place
         self,
@@ -43,12 +43,13 @@ class Decider:
         publisher: Publisher,
         metrics: Metrics,
         name: str,
+        waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self.cluster, self.gate = cluster, gate
         self.engine = Engine(cluster, policy)
         self.term = 0
         self._policy, self._digest, self._name = policy, digest, name
-        self._publisher, self._metrics = publisher, metrics
+        self._publisher, self._metrics, self._waiting = publisher, metrics, waiting
         self._journal = Journal(publisher, cluster)
         self._asked: list[tuple[Instruction, datetime]] = []
         self._behind: bool | None = None
@@ -135,6 +136,7 @@ class Decider:
                 await attempt()
             except NotPublished as error:
                 self._metrics.failures.labels("decide").inc()
+                self._waiting()
                 log.warning("not published, trying again", cluster=self.cluster, error=str(error))
                 await asyncio.sleep(AGAIN)
             else:

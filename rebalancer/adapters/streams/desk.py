@@ -127,6 +127,7 @@ class Desk:
                 await self._load()
             except (KafkaError, ConnectionError, TimeoutError) as error:
                 log.warning("cannot load, trying again", partition=self.partition, error=str(error))
+                self._health.round(0)  # who waits for the broker is alive
                 await asyncio.sleep(AGAIN)
             else:
                 return
@@ -144,6 +145,8 @@ class Desk:
             found = await asyncio.to_thread(rebuild, loaded, decider.cluster, decider.gate.now())
             if found.barrier is not None:
                 decider.gate.resume(found.barrier)
+            if found.unreadable:
+                log.error("records passed over while loading", cluster=decider.cluster, count=found.unreadable)
             await decider.begin(found.stimuli)
             log.info("loaded", cluster=decider.cluster, term=decider.term, **counts(found.stimuli))
         self._loaded, self.deciders = loaded, deciders

@@ -6,7 +6,8 @@ that does not answer is an :class:`Unreachable` that names the addresses tried.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from rebalancer.adapters.store import GROWING, RawRecord
-from rebalancer.adapters.streams.connection import KafkaSettings, asked_of
+from rebalancer.adapters.streams.connection import KafkaSettings, Unreachable, asked_of
 from rebalancer.wire.envelope import Record
 
 SINCE = timedelta(days=7)
@@ -32,14 +33,18 @@ async def read_to_end(kafka: KafkaSettings, topics: Collection[str]) -> AsyncIte
     async with _consumer(kafka) as consumer:
         places = await _assign(kafka, consumer, topics)
         ends = await asked_of(kafka, consumer.end_offsets(places)) if places else {}
-        await _seek(consumer, places)
-        open_ = {place for place in places if await consumer.position(place) < ends[place]}
+        await asked_of(kafka, _seek(consumer, places))
+        open_ = await asked_of(kafka, _open(consumer, places, ends))
+        heard = time.monotonic()
         while open_:
             batches = await asked_of(kafka, consumer.getmany(timeout_ms=BATCH_WAIT))
             for records in batches.values():
                 for record in records:
                     yield _raw(record)
-            open_ = {place for place in open_ if await consumer.position(place) < ends[place]}
+            open_ = await asked_of(kafka, _open(consumer, open_, ends))
+            heard = time.monotonic() if batches else heard
+            if time.monotonic() - heard > kafka.timeout:  # a consumer says nothing of brokers that went away
+                raise Unreachable(kafka.bootstrap, f"nothing came for {kafka.timeout:g} s")
 
 
 async def follow(kafka: KafkaSettings, topics: Collection[str]) -> AsyncGenerator[RawRecord, None]:
@@ -95,6 +100,11 @@ async def _assign(kafka: KafkaSettings, consumer: Any, topics: Collection[str]) 
         raise NoTopics(f"none of our topics exist at {kafka.bootstrap}; `rebalancer topics apply` makes them")
     consumer.assign(places)
     return places
+
+
+async def _open(consumer: Any, places: Collection[TopicPartition], ends: Mapping[Any, int]) -> set[TopicPartition]:
+    """Those that are not read to their end yet."""
+    return {place for place in places if await consumer.position(place) < ends[place]}
 
 
 async def _seek(consumer: Any, places: Sequence[TopicPartition]) -> None:
