@@ -82,7 +82,7 @@ class Service:
         self._decide: Decide | None = None
         self._act: Act | None = None
         self._sources: Sources | None = None
-        self._digest = ""
+        self._digest = self._refused = ""
 
     async def begin(self) -> list[Work]:
         """Start everything; what is returned runs until cancelled."""
@@ -158,14 +158,16 @@ class Service:
     async def _watch_policy(self) -> None:
         while True:
             await asyncio.sleep(POLICY_EVERY)
-            before = self._digest
+            before, refused = self._digest, self._refused
             try:
                 policy = self._read_policy()
             except (PolicyRefused, OSError) as error:
-                if self._digest != before:
-                    await self._refuse(str(error))
+                self._refused = str(error)
+                if self._refused != refused:
+                    await self._refuse(self._refused)
                 continue
-            if self._digest != before:
+            self._refused = ""
+            if self._digest != before or refused:
                 await self._adopt(policy)
 
     async def _refuse(self, why: str) -> None:

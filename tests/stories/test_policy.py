@@ -52,8 +52,12 @@ async def test_an_invalid_policy_is_refused_with_its_path_and_line_the_old_one_s
         async with asyncio.timeout(WITHIN):
             while decider.engine.state.policy == before:  # noqa: ASYNC110 - the engine has no event to wait for
                 await asyncio.sleep(0.05)
-            while await alerts(fresh):  # noqa: ASYNC110 - a topic is read by asking
-                await asyncio.sleep(0.2)
+        await quiet(fresh)
+
+        file.unlink()
+        assert "No such file" in str((await raised(fresh)).because.numbers["why"])
+        file.write_text(CHANGED)
+        await quiet(fresh)
         assert not watching.done()
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -65,6 +69,13 @@ async def raised(kafka: KafkaSettings) -> RaiseAlert:
         while not (found := await alerts(kafka)):  # noqa: ASYNC110 - a topic is read by asking
             await asyncio.sleep(0.2)
     return found[0]
+
+
+async def quiet(kafka: KafkaSettings) -> None:
+    """No alert stands any more."""
+    async with asyncio.timeout(WITHIN):
+        while await alerts(kafka):  # noqa: ASYNC110 - a topic is read by asking
+            await asyncio.sleep(0.2)
 
 
 async def alerts(kafka: KafkaSettings) -> list[RaiseAlert]:
