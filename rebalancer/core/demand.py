@@ -93,6 +93,8 @@ class PoolWatch:
         self.idle_day: str = ""
         self.refusal: Because | None = None
         self.borrower: Because | None = None
+        self.paced: Because | None = None
+        """Why fewer nodes come home for waiting pods than they need."""
         self.shadow_lent = 0.0
         self.shadow_missed = 0.0
 

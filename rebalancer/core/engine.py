@@ -29,6 +29,7 @@ from rebalancer.core.look import Look, look
 from rebalancer.core.methods import lend, protect, reclaim, renew, repair, return_
 from rebalancer.core.plan import LendNode, Method, Plan, stable_id
 from rebalancer.core.policy import Policy
+from rebalancer.core.reasons import Reason
 from rebalancer.core.state import State
 from rebalancer.core.stimuli import Stimulus, TimePassed
 from rebalancer.core.story import Entry, keys_of, told
@@ -222,5 +223,6 @@ def _valid_until(draft: Draft, now: datetime, validity: timedelta) -> datetime:
     if draft.method is Method.RENEW:
         return now + min(validity, return_.MARGIN)
     deadlines = [step.deadline for step in draft.steps if step.kind == "evict"]
-    dues = [step.due for step in draft.steps if step.kind == "restore"] if draft.method is Method.RETURN else []
+    falls_due = draft.because.reason is Reason.LOAN_DUE
+    dues = [step.due for step in draft.steps if step.kind == "restore"] if falls_due else []
     return max([now, *deadlines, *dues]) + validity

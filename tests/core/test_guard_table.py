@@ -12,7 +12,7 @@ from rebalancer.core.facts import Control
 from rebalancer.core.instructions import WorkloadRecord
 from rebalancer.core.plan import Method, Plan
 from rebalancer.core.reasons import Reason
-from rebalancer.core.stimuli import Restored, StreamLagged
+from rebalancer.core.stimuli import RecallRequested, Restored, StreamLagged, TimePassed
 from rebalancer.core.units import Activity
 from tests.core.build import START, Rig, budget, gang, lent, node, policy, pool_policy, replica
 
@@ -210,3 +210,25 @@ def test_a_load_driven_plan_over_a_quarter_of_the_pool_waits_for_approval() -> N
     rig.busy(utilisation=8.0)
     made = [plan for _ in range(4) for plan in rig.pass_time()]
     assert [plan.awaits_approval for plan in made if plan.method is Method.RECLAIM] == [True]
+
+
+def test_used_up_caps_pace_a_reclaim_for_waiting_pods_to_one_node_a_look_and_raise_an_alert() -> None:
+    """Caps pace what inference waits for, they do not stop it, and somebody is told."""
+    rig = on_loan()
+    rig.see(*(replica(f"chat-{index}", on=name) for index, name in enumerate(NODES[2:])))
+    rig.see(replica("chat-new", created_at=rig.now), replica("chat-newer", created_at=rig.now))
+    capped(rig)
+    answers = rig.tell(TimePassed())
+    closed = [len([s for s in i.plan.steps if s.kind == "close"]) for i in answers if i.kind == "publish-plan"]
+    raised = [i.because.reason for i in answers if i.kind == "raise-alert"]
+    assert closed == [1]
+    assert Reason.CAP in raised
+
+
+def test_an_operators_recall_does_not_stay_valid_until_a_due_time_hours_away() -> None:
+    """A plan outlives its last deadline by its validity only, so that a restart still finds it in the tail it reads."""
+    rig = on_loan()
+    rig.tell(RecallRequested("all", "", "ops", rig.now))
+    (plan,) = rig.plans()
+    acting = rig.engine.state.policy.acting
+    assert plan.valid_until <= rig.now + acting.retry_deadline + acting.plan_validity

@@ -202,7 +202,11 @@ class Act:
     async def _perform(self, call_id: int, call: Call) -> None:
         async with self._slots:
             came_back = await answer(self._hands, call, self._within)
-        self._tell(self.actor.answered(call_id, came_back, self._gate.now()))
+        try:
+            self._tell(self.actor.answered(call_id, came_back, self._gate.now()))
+        except Exception:
+            log.exception("an answer could not be taken in", call=call.kind)
+            self.health.metrics.failures.labels("act").inc()
         self._wake.set()
 
     def _tell(self, outcomes: Iterable[Outcome]) -> None:

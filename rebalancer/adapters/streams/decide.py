@@ -53,6 +53,7 @@ class Decide:
         self.health = Health("decide", metrics)
         self.desks: dict[int, Desk] = {}
         self.app = make_app(settings)
+        self.health.ended = lambda: bool(self.app.crashed)
         self._settings, self._policies, self._gate_of, self._name = settings, dict(policies), gate_of, name
         self._publisher, self._metrics = publisher, metrics
         self._dead = DeadLetters(publisher, metrics, "decide")

@@ -7,7 +7,7 @@ that loads is not. Nothing is started or stopped from here.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rebalancer.adapters.metrics import Metrics
@@ -26,6 +26,8 @@ class Health:
     behind: bool = False
     lag_seconds: float = 0.0
     progressed: float = field(default_factory=time.monotonic)
+    ended: Callable[[], bool] = lambda: False
+    """Whether the stream library under the role has given up, though the role still ticks."""
 
     @property
     def ready(self) -> bool:
@@ -34,8 +36,8 @@ class Health:
 
     @property
     def alive(self) -> bool:
-        """Whether the role finished a round of work lately."""
-        return time.monotonic() - self.progressed < STUCK_AFTER
+        """Whether the role finished a round of work lately, and what it rests on still runs."""
+        return not self.ended() and time.monotonic() - self.progressed < STUCK_AFTER
 
     def began(self, partition: int) -> None:
         """A partition is being loaded."""

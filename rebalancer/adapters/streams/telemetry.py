@@ -67,6 +67,7 @@ class Telemetry:
         self.health = Health("telemetry", metrics)
         self.windows: dict[int, Window] = {}
         self.app = make_app(settings)
+        self.health.ended = lambda: bool(self.app.crashed)
         self._policies, self._worker, self._lockstep = dict(policies), worker, lockstep
         self._publisher, self._metrics = publisher, metrics
         self._dead = DeadLetters(publisher, metrics, "telemetry")

@@ -32,6 +32,7 @@ def alerts(state: State, look: Look, now: datetime) -> list[RaiseAlert]:
         *_telemetry(state, look, now),
         *_labels(state, look, now),
         *_strays(state, look, now),
+        *_paced(state, look),
     ]
     return [_alert(state, look.pool, target, because, now) for target, because in found]
 
@@ -75,6 +76,13 @@ def _suspects(state: State, look: Look, now: datetime) -> list[Loan]:
     found = {loan.id: loan for loan in state.books(look.pool).overdue(now)}
     found |= {uid: state.loans[uid] for uid in squatted if state.loans[uid].lender == look.pool}
     return sorted(found.values(), key=order)
+
+
+def _paced(state: State, look: Look) -> Iterator[tuple[str, Because]]:
+    """Waiting pods whose nodes come home fewer at a time than they need."""
+    paced = state.watches[look.pool].paced
+    if paced is not None:
+        yield look.pool, paced
 
 
 def _complaints(state: State, look: Look) -> Iterator[tuple[str, Because]]:

@@ -22,7 +22,7 @@ from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
 from rebalancer.core.supply import usable
 from rebalancer.core.underway import Draft
-from rebalancer.core.units import OwnerClass
+from rebalancer.core.units import Number, OwnerClass
 from rebalancer.core.victims import Homecoming, choose
 
 SAMPLE_SPACING = timedelta(seconds=15)
@@ -42,6 +42,7 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
     """Drafts that bring nodes of this pool home, or call such a plan off."""
     if look.policy.owner is not OwnerClass.INFERENCE:
         return
+    state.watches[look.pool].paced = None
     deficit = look.demand.gpus + reserve(state, look) - look.ready
     rising = _rising(state, look, deficit, now)
     yield from _cancels(state, look, deficit, rising=rising)
@@ -105,7 +106,7 @@ def _for_pending(state: State, look: Look, candidates: Sequence[Loan], now: date
         return sum(room.free for room in rooms) >= needed and not settle(wanted, rooms)
 
     choice = choose(state, candidates, enough, now, partial=True)
-    paced = choice.homecomings[: state.policy.pace.nodes_per_pool]
+    paced = choice.homecomings[: _pace(state, look, len(choice.homecomings), now)]
     if not paced:
         return None
     because = Because(
@@ -115,6 +116,15 @@ def _for_pending(state: State, look: Look, candidates: Sequence[Loan], now: date
     first = min(pod.unschedulable_since or pod.created_at for pod in wanted)
     not_before = max(now, first + state.policy.signals.pending_debounce)
     return _draft(state, look, because, Wanted(paced, now, not_before), choice.rejected)
+
+
+def _pace(state: State, look: Look, wanted: int, now: datetime) -> int:
+    """How many nodes come home at once for waiting pods: what the caps leave, and never none: caps pace here."""
+    most = max(1, min(state.policy.pace.nodes_per_pool, state.room_in_caps(look.pool, now)))
+    if wanted > most:
+        numbers: dict[str, Number] = {"cap": state.policy.pace.nodes_per_pool, "what": f"nodes of {look.pool}"}
+        state.watches[look.pool].paced = Because(Reason.CAP, numbers)
+    return most
 
 
 def _satisfiable(state: State, unmet: Sequence[Pod], candidates: Sequence[Loan]) -> list[Pod]:

@@ -34,7 +34,9 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
         comings, notes = _comings(state, loans, now)
         if not comings:
             continue
-        deadline = max(now, min(item.loan.due for item in comings))
+        falls_due = because.reason is Reason.LOAN_DUE
+        last = min(item.loan.due for item in comings) if falls_due else now + state.policy.acting.retry_deadline
+        deadline = max(now, last)
         steps = takeback.steps(state, comings, because, now=now, not_before=now, deadline=deadline)
         yield Draft(look.pool, Method.RETURN, because, steps, notes, pressing=True)
 
