@@ -38,4 +38,8 @@ def open_scenario(name_or_path: str, **overrides: Any) -> Scenario:
     """A shipped scenario by name, or a file by path. Raises :class:`ScenarioError` or OSError."""
     if name_or_path in shipped():
         return parse((_FOLDER / f"{name_or_path}.yaml").read_text(encoding="utf-8"), **overrides)
-    return parse(Path(name_or_path).read_text(encoding="utf-8"), **overrides)
+    try:
+        text = Path(name_or_path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ScenarioError("", f"{name_or_path} is no UTF-8 text: {error}") from None
+    return parse(text, **overrides)

@@ -22,6 +22,7 @@ Unknown keys, wrong types and dangling names are refused. No file is opened here
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -29,8 +30,10 @@ from datetime import datetime, time, timedelta
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from rebalancer.simulate.scenario import Clock, JobSpec, Scenario, StreamSpec
+from rebalancer.core.protocol.calls import AnswerKind
+from rebalancer.simulate.scenario import Clock, JobSpec, PoolSpec, Scenario, StreamSpec
 
+_ANSWERS = tuple(AnswerKind)
 _DRAWN = {"name": "", "pods": 1, "gpus": 1, "seconds": 0.0}
 
 
@@ -160,6 +163,8 @@ def _scalar(hint: Any, value: Any, path: str) -> Any:
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise ScenarioError(path, f"must be {hint.__name__}, is {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ScenarioError(path, f"must be finite, is {value!r}")
     return value
 
 
@@ -171,8 +176,15 @@ def _check(scenario: Scenario) -> None:
     _require(len(services) == len(scenario.services), "services", "two have the same name")
     _require(scenario.step_seconds > 0, "step_seconds", "must be positive")
     _require(scenario.steps > 0, "hours", "must hold at least one step")
+    for i, pool in enumerate(scenario.pools):
+        _check_pool(pool, f"pools[{i}]")
+    for name, points in scenario.curves.items():
+        _require(bool(points), f"curves.{name}", "at least one point is needed")
+        for clock in points:
+            _check_clock(clock, f"curves.{name}")
     for i, service in enumerate(scenario.services):
         path = f"services[{i}]"
+        _require(service.gpus >= 1, f"{path}.gpus", "must be at least 1")
         _require(service.pool in pools, f"{path}.pool", f"no pool {service.pool!r}")
         curved = bool(service.trace) or service.curve in scenario.curves
         _require(curved, f"{path}.curve", f"no curve {service.curve!r}")
@@ -182,14 +194,30 @@ def _check(scenario: Scenario) -> None:
         _check_clock(spike.at, f"spikes[{i}].at")
     for i, fault in enumerate(scenario.faults):
         _check_clock(fault.at, f"faults[{i}].at")
+        if fault.kind == "api":
+            _require(fault.target in _ANSWERS, f"faults[{i}].target", f"must be one of {', '.join(_ANSWERS)}")
     for i, job in enumerate(scenario.jobs):
         _check_job(job, f"jobs[{i}]")
     for i, stream in enumerate(scenario.streams):
         _require(0 < stream.hours[0] <= stream.hours[1], f"streams[{i}].hours", "must be positive and ascending")
+        good = [pods >= 1 and gpus >= 0 and weight > 0 for pods, gpus, weight in stream.shapes]
+        _require(bool(good) and all(good), f"streams[{i}].shapes", "must be [pods, gpus, weight], weights positive")
+
+
+def _check_pool(pool: PoolSpec, path: str) -> None:
+    _require(pool.nodes >= 0, f"{path}.nodes", "must not be negative")
+    _require(pool.gpus >= 0, f"{path}.gpus", "must not be negative")
+    _require(pool.floor_nodes >= 0, f"{path}.floor_nodes", "must not be negative")
+    _require(0.0 <= pool.floor_share <= 1.0, f"{path}.floor_share", "must lie between 0 and 1")
+    for i, window in enumerate(pool.windows):
+        _check_clock(window.start, f"{path}.windows[{i}].start")
+        _check_clock(window.end, f"{path}.windows[{i}].end")
+        _require(set(window.days) <= set(range(7)), f"{path}.windows[{i}].days", "must lie between 0 and 6")
 
 
 def _check_job(job: JobSpec, path: str) -> None:
     _require(job.pods >= 1, f"{path}.pods", "must be at least 1")
+    _require(job.gpus >= 0, f"{path}.gpus", "must not be negative")
     _require(job.seconds > 0, f"{path}.seconds", "must be positive")
     _require(job.min_pods is None or 1 <= job.min_pods <= job.pods, f"{path}.min_pods", "must lie between 1 and pods")
 

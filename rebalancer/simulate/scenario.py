@@ -38,7 +38,7 @@ class PoolSpec:
     memory_gib: int = 80
     network: str = "roce"
     tainted: bool = True
-    lends_to: tuple[str, ...] = ()
+    lends_to: tuple[Literal["inference", "training", "batch"], ...] = ()
     windows: tuple[WindowSpec, ...] = ()
     floor_nodes: int = 1
     floor_share: float = 0.20

@@ -156,7 +156,10 @@ def _gang(job: TracedJob, number: int, options: TraceOptions) -> JobSpec:
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
     with path.open(encoding="utf-8", newline="") as file:
-        yield from enumerate(csv.DictReader(file), start=2)
+        try:
+            yield from enumerate(csv.DictReader(file), start=2)
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ScenarioError(path.name, f"is no CSV in UTF-8: {error}") from None
 
 
 def _number(path: Path, line: int, row: Mapping[str, str], column: str) -> float:

@@ -126,6 +126,9 @@ def test_simulate_takes_a_scenario(run: Run, day: Day, tmp_path: Path) -> None:
     "options",
     [
         pytest.param(["--demand", "/no/such/file.csv"], id="a trace that is not there"),
+        pytest.param(["--demand", __file__], id="a load without jobs"),
+        pytest.param(["--jobs", __file__], id="jobs without a load"),
+        pytest.param(["--workers", "2"], id="two workers on the embedded broker"),
         pytest.param(["--job-grace", "30"], id="a duration without unit"),
         pytest.param(["--load-pools", ","], id="no pool"),
         pytest.param(["--workers", "0"], id="no worker"),

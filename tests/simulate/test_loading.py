@@ -15,6 +15,10 @@ from tests.simulate.worlds import CHAT, POOLS, job, scenario
 STREAM = {"name": "s", "shapes": [[1, 8, 1]], "hours": [1, 2], "template": {}}
 
 
+def lender(**changes: Any) -> dict[str, Any]:
+    return {"name": "p", "owner": "inference", "nodes": 1, "model": "A100", **changes}
+
+
 @pytest.mark.parametrize(
     ("change", "path", "message"),
     [
@@ -35,6 +39,33 @@ STREAM = {"name": "s", "shapes": [[1, 8, 1]], "hours": [1, 2], "template": {}}
         ),
         pytest.param({"faults": [{"kind": "flood", "at": 1}]}, "faults[0].kind", "one of", id="an unheard-of fault"),
         pytest.param({"faults": [{"kind": "api", "at": "noon"}]}, "faults[0].at", "HH:MM", id="a clock that is none"),
+        pytest.param(
+            {"faults": [{"kind": "api", "at": 1, "target": "slow"}]}, "faults[0].target", "one of", id="no such answer"
+        ),
+        pytest.param({"pools": [lender(nodes=-1)]}, "pools[0].nodes", "negative", id="fewer than no nodes"),
+        pytest.param({"pools": [lender(gpus=-8)]}, "pools[0].gpus", "negative", id="fewer than no GPUs"),
+        pytest.param({"pools": [lender(floor_share=7.0)]}, "pools[0].floor_share", "0 and 1", id="a floor of 700 %"),
+        pytest.param({"pools": [lender(lends_to=["us"])]}, "pools[0].lends_to[0]", "one of", id="an unknown borrower"),
+        pytest.param(
+            {"pools": [lender(windows=[{"name": "n", "start": "25:00"}])]},
+            "pools[0].windows[0].start",
+            "HH:MM",
+            id="a window that opens at 25:00",
+        ),
+        pytest.param(
+            {"pools": [lender(windows=[{"name": "n", "days": [7]}])]},
+            "pools[0].windows[0].days",
+            "0 and 6",
+            id="an eighth day",
+        ),
+        pytest.param({"hours": float("inf")}, "hours", "finite", id="a day without end"),
+        pytest.param({"curves": {"c": {}}}, "curves.c", "at least one", id="a curve without points"),
+        pytest.param({"curves": {"c": {"24:30": 1.0}}}, "curves.c", "HH:MM", id="a curve point at no time"),
+        pytest.param({"services": [{**CHAT, "gpus": 0}]}, "services[0].gpus", "at least 1", id="a replica of no GPU"),
+        pytest.param({"streams": [{**STREAM, "shapes": []}]}, "streams[0].shapes", "weight", id="no shape to draw"),
+        pytest.param(
+            {"streams": [{**STREAM, "shapes": [[1, 8, 0]]}]}, "streams[0].shapes", "weight", id="weights of nothing"
+        ),
         pytest.param({"jobs": [job(pods=0)]}, "jobs[0].pods", "at least 1", id="a gang of nobody"),
         pytest.param({"jobs": [job(min_pods=2)]}, "jobs[0].min_pods", "between", id="a minimum above the size"),
         pytest.param({"jobs": [{"name": "x"}]}, "jobs[0].pods", "missing", id="a missing key"),
@@ -82,6 +113,13 @@ def test_text_and_files_are_read_and_keys_may_be_replaced(tmp_path: Path) -> Non
     file.write_text(text)
     assert open_scenario(str(file), seed=9) == parse(text, seed=9)
     assert parse(text, seed=9).seed == 9
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ScenarioError, match="no UTF-8 text"):
+        open_scenario(str(file))
 
 
 @pytest.mark.parametrize(("text", "message"), [("[1, 2]", "mapping"), ("a: [", "no YAML")])

@@ -107,3 +107,10 @@ def test_several_pools_share_the_load(tmp_path: Path) -> None:
     by_pool = {pool: sum(s.trace_share * s.trace[2] for s in scenario.services if s.pool == pool)
                for pool in ("infer-a100", "infer-l20")}  # fmt: skip
     assert by_pool == pytest.approx({"infer-a100": 486.4, "infer-l20": 486.4})
+
+
+def test_a_trace_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    traces(tmp_path)
+    (tmp_path / "demand.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ScenarioError, match=r"demand\.csv: is no CSV in UTF-8"):
+        trace_scenario(tmp_path / "demand.csv", tmp_path / "jobs.csv", OPTIONS)
