@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import (
     BaseSettings,
@@ -152,11 +153,23 @@ def load_settings(file: Path | None = None, *, kafka: str = "", cluster: str = "
     given |= {"roles": roles} if roles else {}
     if file is not None and not file.is_file():
         raise ValueError(f"{file} is no file")
+    if file is not None:
+        _readable(file)
     kind = _reading(file) if file is not None else Settings
     try:
         return kind(**given)  # type: ignore[arg-type]  # checked by the model
     except SettingsError as error:
         raise ValueError(str(error)) from None
+
+
+def _readable(file: Path) -> None:
+    """Refuse what pydantic would fail on with another kind of error: text that is no YAML, or YAML that is no mapping."""
+    try:
+        held = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file} is no YAML: {error}") from None
+    if held is not None and not isinstance(held, dict):
+        raise ValueError(f"{file} must be a mapping, is a {type(held).__name__}")
 
 
 def _reading(file: Path) -> type[Settings]:

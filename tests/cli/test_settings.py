@@ -89,6 +89,12 @@ def test_sources_come_from_the_file_or_from_a_variable(tmp_path: Path, monkeypat
     assert [one.topic for one in load_settings(file).sources] == ["objects"]
 
 
+@pytest.mark.parametrize(("text", "says"), [("- 1\n", "must be a mapping, is a list"), ("a: [\n", "is no YAML")])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        load_settings(written(tmp_path, text))
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is no file"):
         load_settings(tmp_path / "none.yaml")
