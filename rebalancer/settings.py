@@ -163,7 +163,7 @@ def load_settings(file: Path | None = None, *, kafka: str = "", cluster: str = "
 
 
 def _readable(file: Path) -> None:
-    """Refuse what pydantic would fail on with another kind of error: text that is no YAML, or YAML that is no mapping."""
+    """Refuse what would end in another kind of error: text that is no YAML, or YAML that is no mapping."""
     try:
         held = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
