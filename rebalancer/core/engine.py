@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
@@ -27,14 +28,14 @@ from rebalancer.core.instructions import (
 )
 from rebalancer.core.look import Look, look
 from rebalancer.core.methods import lend, protect, reclaim, renew, repair, return_
-from rebalancer.core.plan import LendNode, Method, Plan, stable_id
+from rebalancer.core.plan import EvictGang, LendNode, Method, Plan, stable_id
 from rebalancer.core.policy import Policy
 from rebalancer.core.reasons import Reason
 from rebalancer.core.state import State
 from rebalancer.core.stimuli import Stimulus, TimePassed
 from rebalancer.core.story import Entry, keys_of, told
 from rebalancer.core.underway import Draft
-from rebalancer.core.units import PoolName
+from rebalancer.core.units import Mode, PoolName
 
 MethodOf = Callable[[State, Look, datetime], Iterator[Draft]]
 METHODS: tuple[MethodOf, ...] = (
@@ -138,16 +139,18 @@ class Engine:
             return instructions
         for method in self.methods:
             for draft in method(self.state, seen, now):
-                instructions += self._adopt(draft, now)
+                instructions += [
+                    one for mode, part in _by_mode(self.state, draft) for one in self._adopt(part, mode, now)
+                ]
         return instructions
 
-    def _adopt(self, draft: Draft, now: datetime) -> list[Instruction]:
+    def _adopt(self, draft: Draft, mode: Mode, now: datetime) -> list[Instruction]:
         state = self.state
         plan = Plan(
             id=_plan_id(state.cluster, draft, now),
             pool=draft.pool,
             method=draft.method,
-            mode=state.mode(draft.pool),
+            mode=mode,
             because=draft.because,
             steps=draft.steps,
             made_at=now,
@@ -206,6 +209,24 @@ def _forgotten(state: State, now: datetime) -> list[Instruction]:
         else:
             gone.append(ForgetLoan(entry.key) if entry.what == "loan" else ForgetAlert(entry.key))
     return gone
+
+
+def _by_mode(state: State, draft: Draft) -> Iterator[tuple[Mode, Draft]]:
+    """A draft in the mode in which it is meant. Shadow begins nothing, yet what is really out comes home for real."""
+    mode = state.mode(draft.pool)
+    if draft.method is Method.CANCEL:  # only what act carries out can be called off
+        yield Mode.ACT, draft
+        return
+    held = [state.loans.get(step.loan) for step in draft.steps if not isinstance(step, EvictGang)]
+    real = {loan.id for loan in held if loan is not None and not loan.virtual}
+    if mode is Mode.ACT or not real:
+        yield mode, draft
+        return
+    home = tuple(step for step in draft.steps if isinstance(step, EvictGang) or step.loan in real)
+    yield Mode.ACT, replace(draft, steps=home)
+    rest = tuple(step for step in draft.steps if step not in home)
+    if rest:
+        yield Mode.SHADOW, replace(draft, steps=rest)
 
 
 def _plan_id(cluster: str, draft: Draft, now: datetime) -> str:

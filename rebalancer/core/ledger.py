@@ -129,16 +129,17 @@ def _loan(plan: Plan, step: LendNode, phase: LoanPhase) -> Loan:
 
 
 def _pretend(state: State, plan: Plan, now: datetime) -> list[Instruction]:
-    """Shadow: the plan is taken as done at once, in a ledger that touches nothing."""
+    """Shadow: the plan is taken as done at once, in a ledger that touches nothing; real loans are not its own."""
     records: list[Instruction] = []
     for step in plan.steps:
+        held = None if isinstance(step, EvictGang) else state.loans.get(step.loan)
         if isinstance(step, LendNode):
             loan = replace(_loan(plan, step, LoanPhase.ON_LOAN), lent_at=now)
             records.append(keep(state, loan))
-        elif isinstance(step, RestoreNode) and step.loan in state.loans:
-            records += move(state, state.loans[step.loan], LoanEvent.RESTORED, now)
-        elif isinstance(step, RenewLoan) and step.loan in state.loans:
-            records += put_off(state, state.loans[step.loan], step.due, step.recall_at, now)
+        elif isinstance(step, RestoreNode) and held is not None and held.virtual:
+            records += move(state, held, LoanEvent.RESTORED, now)
+        elif isinstance(step, RenewLoan) and held is not None and held.virtual:
+            records += put_off(state, held, step.due, step.recall_at, now)
     return records
 
 

@@ -33,9 +33,19 @@ def _capped(state: State, pool: PoolName, now: datetime) -> Because | None:
     return Because(Reason.CAP, {"cap": pace.nodes_per_cluster, "what": "nodes of the cluster"})
 
 
+def _recalled(state: State, pool: PoolName) -> Because | None:
+    """A recall that stands: what is lent now would be called home at once."""
+    control = state.inventory.control
+    if not control.recall_all and pool not in control.recall_pools:
+        return None
+    target = "all" if control.recall_all else pool
+    return Because(Reason.OPERATOR_RECALL, {"by": control.by or "control", "target": target})
+
+
 def stops_lend(state: State, look: Look, now: datetime) -> Because | None:
     """Why nothing of this pool may be lent now, or None (telemetry is judged per node)."""
-    return _incomplete(state) or _braked(state, look.pool) or _capped(state, look.pool, now)
+    braked = _braked(state, look.pool) or _recalled(state, look.pool)
+    return _incomplete(state) or braked or _capped(state, look.pool, now)
 
 
 def stops_load_reclaim(state: State, look: Look, now: datetime) -> Because | None:

@@ -34,9 +34,17 @@ def _unusable(state: State, node: Node) -> Because | None:
         return Because(Reason.NODE_NOT_USABLE, {**name, "why": "not ready, cordoned or starting"})
     if node.divided:
         return Because(Reason.NODE_NOT_USABLE, {**name, "why": "its GPUs are divided"})
+    return _withheld(state, node) or (None if state.at_home(node) else Because(Reason.IN_TRANSIT, name))
+
+
+def _withheld(state: State, node: Node) -> Because | None:
+    """Whether people keep the node out of it: by the node's own mark, or by a recall that stands."""
     if node.opted_out:
         return Because(Reason.OPTED_OUT, {"target": node.name})
-    return None if state.at_home(node) else Because(Reason.IN_TRANSIT, name)
+    control = state.inventory.control
+    if node.name not in control.recall_nodes:
+        return None
+    return Because(Reason.OPERATOR_RECALL, {"by": control.by or "control", "target": node.name})
 
 
 def stray(node: Node) -> Because:

@@ -52,6 +52,7 @@ def _lasts(state: State, look: Look, loan: Loan, until: datetime, now: datetime)
     node = state.inventory.nodes[loan.node]
     return (
         loan.phase is LoanPhase.ON_LOAN
+        and loan.mode is state.mode(look.pool)
         and loan.borrower in look.policy.lends_to
         and until - loan.due >= state.policy.borrowing.min_runtime
         and state.unrenewed.get(loan.id) != loan.due
