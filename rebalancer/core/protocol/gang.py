@@ -60,6 +60,12 @@ class Gang:
         members = self.members
         return members.touched or members.out or members.doubtful or members.unsure
 
+    def left(self, *node: str) -> bool:
+        """Whether it goes for certain and nothing of it is left on this node (uid or name), wherever else it hangs."""
+        if self.phase is Evicting.GOING:
+            return not any(item.member.node in node for item in self.members.staying)
+        return self.phase is Evicting.GONE
+
     def begin(self, lent: frozenset[str]) -> None:
         """All nodes are closed: start. ``lent``: names of the lent ones among them."""
         self._lent = lent

@@ -171,7 +171,7 @@ class TakeBack:
         left += [gang.because for gang in gangs if gang.because is not None]
         if left:
             home.abandon(left[0])
-        elif node in self._restores and all(gang.phase is Evicting.GONE for gang in gangs):
+        elif node in self._restores and all(gang.left(home.name, home.node) for gang in gangs):
             home.go()
 
     def _tell_close(self, node: NodeUid, home: Homeward, now: datetime) -> None:
