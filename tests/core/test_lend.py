@@ -106,6 +106,12 @@ def test_why_a_large_gang_gets_nothing(pods: int, lendable: float, reason: Reaso
     assert blocker(rig) is reason
 
 
+def test_a_gang_larger_than_a_cap_is_not_told_that_inference_needs_the_room() -> None:
+    rig = fleet(*gang("a", pods=3), chosen=policy(FREE, pace=Pace(nodes_per_pool=2)))
+    assert drafts(rig, 99) == []
+    assert blocker(rig) is Reason.TOO_LARGE
+
+
 def test_what_one_gang_takes_is_deducted_for_the_next() -> None:
     """F46."""
     rig = fleet(*gang("a", pods=3), *gang("b", pods=3), *gang("c", pods=1))

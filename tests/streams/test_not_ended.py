@@ -76,3 +76,9 @@ async def test_whoever_waits_for_a_full_mailbox_is_let_go_when_its_desk_is_dropp
     async with asyncio.timeout(5):
         await waiting
     assert waiting.done()
+
+
+def test_a_role_that_loads_nothing_says_that_it_is_ready() -> None:
+    metrics = Metrics(["collect"])
+    Health("collect", metrics).round(1)
+    assert metrics.registry.get_sample_value("gpu_rebalancer_ready", {"role": "collect"}) == 1.0

@@ -61,6 +61,7 @@ class Health:
         self.progressed = time.monotonic()
         self.metrics.records.labels(self.role).inc(records)
         self.metrics.progress.labels(self.role).set_to_current_time()
+        self._tell()  # roles that load nothing have no other occasion
 
     def state(self) -> Mapping[str, object]:
         """For the readiness page."""

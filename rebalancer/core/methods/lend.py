@@ -200,7 +200,7 @@ def _rooms_for(
     allowed = [room for room, total in zip(rooms, sums, strict=True) if total <= gpus][: max(0, nodes)]
     if place(who.pods, [*lent, *allowed]) is None:
         needed = math.ceil(who.gpus / max(1, rooms[0].node.gpus))
-        if len(allowed) < len(rooms):
+        if len(allowed) < min(len(rooms), nodes):  # GPUs ran out before nodes did; floor and caps count nodes
             return Because(Reason.HEADROOM, {"pool": look.pool, "headroom_gpus": round(look.demand.headroom, 2)})
         return Because(Reason.TOO_LARGE, {"gang": who.gang, "needed_nodes": needed, "spare_nodes": len(allowed)})
     used = [room for room in allowed if room.free < room.node.gpus]
