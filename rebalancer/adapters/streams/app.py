@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import faust
+from aiokafka import TopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from yarl import URL
@@ -114,7 +115,7 @@ def _transport(fetch_wait_ms: int, only: frozenset[int] | None) -> type[driver.T
 
         async def on_partitions_assigned(self, assigned: Any, generation_id: int = 0) -> None:
             await super().on_partitions_assigned(assigned, generation_id)
-            idle = [place for place in assigned if only is not None and place.partition not in only]
+            idle = [TopicPartition(topic, one) for topic, one in assigned if only is not None and one not in only]
             self._ensure_consumer().pause(*idle)
 
     class Consumer(driver.Consumer):
