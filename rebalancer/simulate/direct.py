@@ -110,15 +110,14 @@ class Direct:
         for control in self.world.listing("control"):
             if isinstance(control, Control):
                 self._report(self.actor.control(control, now), now)
-        if now - self._away_since >= self.policy.acting.kafka_silent:
-            nodes, pods, budgets = (self.world.listing(of) for of in ("node", "pod", "budget"))
-            for plan in due_returns(
-                (item for item in nodes if isinstance(item, Node)),
-                (item for item in pods if isinstance(item, Pod)),
-                (item for item in budgets if isinstance(item, Budget)),
-                self.policy, now, self.actor.term,
-            ):  # fmt: skip
-                self._report(self.actor.plan(plan, now), now)
+        nodes, pods, budgets = (self.world.listing(of) for of in ("node", "pod", "budget"))
+        for plan in due_returns(
+            (item for item in nodes if isinstance(item, Node)),
+            (item for item in pods if isinstance(item, Pod)),
+            (item for item in budgets if isinstance(item, Budget)),
+            self.policy, now, self.actor.term, now - self._away_since,
+        ):  # fmt: skip
+            self._report(self.actor.plan(plan, now), now)
         self._act(now)
 
     def _reunite(self, now: datetime) -> None:

@@ -248,8 +248,7 @@ class Act:
     async def alone(self, now: datetime) -> None:
         """A moment without Kafka: go on with what is open, and after a while take home what falls due."""
         self._silent_since = self._silent_since or now
-        if now - self._silent_since >= self.policy.acting.kafka_silent:
-            await self._take_home(now)
+        await self._take_home(now, now - self._silent_since)
         if self._gate.lockstep:
             await self._until_quiet(now)
         self._wake.set()
@@ -265,11 +264,11 @@ class Act:
         self._silent_since = self._silent_since or self._gate.now() - silent
         await self.alone(self._gate.now())
 
-    async def _take_home(self, now: datetime) -> None:
+    async def _take_home(self, now: datetime, silent: timedelta) -> None:
         """Eyes that cannot see either must not end what is still under way: they are asked again in the next moment."""
         try:
             async with asyncio.timeout(self._within):
-                plans = await due_now(self._eyes, self.policy, now, self.actor.term)
+                plans = await due_now(self._eyes, self.policy, now, self.actor.term, silent)
         except Exception:
             self.health.metrics.failures.labels("act").inc()
             log.exception("what falls due cannot be seen")

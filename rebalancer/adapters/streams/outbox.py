@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -17,6 +17,7 @@ from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.translate import encode_outcome, encode_plan
 from rebalancer.core.facts import Budget, Node, Pod
+from rebalancer.core.methods.return_ import MARGIN
 from rebalancer.core.plan import Outcome, Plan
 from rebalancer.core.policy import Policy
 from rebalancer.core.ports import Eyes, Hands
@@ -75,14 +76,14 @@ class Outbox:
         self._waiting = deque((one for one in self._waiting if id(one) not in told), maxlen=BUFFER)
 
 
-async def due_now(eyes: Eyes, policy: Policy, now: datetime, term: int) -> list[Plan]:
+async def due_now(eyes: Eyes, policy: Policy, now: datetime, term: int, silent: timedelta) -> list[Plan]:
     """Returns that the marks on the nodes alone ask for; the pods are only listed when there are any."""
     nodes = [one for one in await eyes.snapshot("node") if isinstance(one, Node)]
-    if not any(node.loan is not None and now >= node.loan.recall_at for node in nodes):
+    if not any(node.loan is not None and now >= node.loan.recall_at - MARGIN for node in nodes):
         return []
     pods = [one for one in await eyes.snapshot("pod") if isinstance(one, Pod)]
     budgets = [one for one in await eyes.snapshot("budget") if isinstance(one, Budget)]
-    return due_returns(nodes, pods, budgets, policy, now, term)
+    return due_returns(nodes, pods, budgets, policy, now, term, silent)
 
 
 async def answer(hands: Hands, call: Call, within: float) -> Answer:

@@ -7,10 +7,11 @@ loans, so that asking again makes no second one. Nothing is lent here, and nothi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rebalancer.core.facts import Budget, LoanMark, Node, Pod
 from rebalancer.core.fit import matches
+from rebalancer.core.methods.return_ import MARGIN
 from rebalancer.core.plan import CloseNode, EvictGang, Member, Method, Plan, RestoreNode, Step, stable_id
 from rebalancer.core.policy import Policy
 from rebalancer.core.reasons import Because, Reason
@@ -21,6 +22,10 @@ ALONE = "alone-"
 """How ids of plans begin that no decider made: they follow from no journal."""
 
 
+FOR_LONG = timedelta.max
+"""A silence beyond every bound."""
+
+
 def due_returns(  # noqa: PLR0917 - the picture of a cluster in the order in which it is always named
     nodes: Iterable[Node],
     pods: Iterable[Pod],
@@ -28,17 +33,29 @@ def due_returns(  # noqa: PLR0917 - the picture of a cluster in the order in whi
     policy: Policy,
     now: datetime,
     term: int = 0,
+    silent: timedelta = FOR_LONG,
 ) -> list[Plan]:
     """Plans for all loans whose recall time has come, one for each set of nodes that share gangs.
 
-    ``term`` is the highest one the actor has seen: no decider speaks while Kafka is silent. A return that could not
-    be finished is planned anew once its retries are over, under a new id.
+    As with the decider, a return begins its margin early. While Kafka has been ``silent`` for less than the policy's
+    bound, only loans that could not wait for the bound to pass are planned: those whose gangs would then leave too
+    late. ``term`` is the highest one the actor has seen: no decider speaks while Kafka is silent. A return that could
+    not be finished is planned anew once its retries are over, under a new id.
     """
-    due = {node.name: (node, node.mark) for node in nodes if node.mark is not None and now >= node.mark.recall_at}
     gangs: dict[GangId, list[Pod]] = {}
+    leave: dict[str, int] = {}
     for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid)):
         if not pod.terminal and pod.deleting_at is None:
             gangs.setdefault(pod.gang, []).append(pod)
+            leave[pod.node] = max(leave.get(pod.node, 0), pod.grace_seconds + pod.notice_seconds)
+    bound = policy.acting.kafka_silent
+    due = {
+        node.name: (node, node.mark)
+        for node in nodes
+        if node.mark is not None
+        and now >= node.mark.recall_at - MARGIN
+        and (silent >= bound or node.mark.due - now <= bound + MARGIN + timedelta(seconds=leave.get(node.name, 0)))
+    }
     gangs = {gang: members for gang, members in gangs.items() if _to_go(members, due)}
     listed = list(budgets)
     plans = [_plan([due[name] for name in group], gangs, listed, policy, now) for group in _groups(due, gangs)]
@@ -77,7 +94,7 @@ def _plan(
     because = Because(Reason.LOAN_DUE, {**told, "return_seconds": lead})
     deadline = max(due, now + policy.acting.retry_deadline)
     patience = max(policy.acting.retry_deadline, policy.acting.plan_validity)
-    attempt = (now - min(item.recall_at for _, item in lent)) // patience
+    attempt = (now - min(item.recall_at - MARGIN for _, item in lent)) // patience
     identity = ALONE + stable_id("kafka-silent", str(attempt), *(item.loan for _, item in lent))
     steps: list[Step] = [CloseNode(item.loan, node.uid, node.name) for node, item in lent]
     steps += [_evict(pods, budgets, because, now, deadline) for pods in here.values()]

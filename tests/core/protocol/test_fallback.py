@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from rebalancer.core.facts import Node, Pod, PodPhase
+from rebalancer.core.methods.return_ import MARGIN
 from rebalancer.core.plan import EvictGang, Plan, Result
 from rebalancer.core.protocol.fallback import due_returns
 from rebalancer.core.units import CLOSING
@@ -23,7 +24,7 @@ def kinds(plan: Plan) -> list[str]:
 
 
 def test_nothing_is_planned_before_the_recall_time_nor_for_nodes_at_home() -> None:
-    assert plans([lent("n1"), node("n2")], [pod("p0")], RECALL - timedelta(seconds=1)) == []
+    assert plans([lent("n1"), node("n2")], [pod("p0")], RECALL - MARGIN - timedelta(seconds=1)) == []
     assert plans([node("n2")], [pod("p0", "n2")]) == []
 
 
@@ -54,7 +55,7 @@ def test_pods_that_leave_or_hold_nothing_or_never_opted_in_are_not_chosen() -> N
 
 
 def test_asking_again_makes_the_same_plan_until_its_retries_are_over() -> None:
-    first, again, later = (plans([lent("n1")], [], RECALL + timedelta(minutes=minutes))[0].id for minutes in (0, 9, 11))
+    first, again, later = (plans([lent("n1")], [], RECALL + timedelta(minutes=minutes))[0].id for minutes in (0, 8, 11))
     assert first == again
     assert first != later
 
@@ -71,3 +72,17 @@ def test_the_actor_carries_such_plans_out_like_any_other() -> None:
     assert cluster.nodes["n1"].taints == (OWNER, FOREIGN)
     assert CLOSING not in {taint.key for taint in cluster.nodes["n2"].taints}
     assert cluster.evicted == {"p0": 1, "p1": 1}
+
+
+def test_while_kafka_is_silent_for_less_than_the_bound_only_what_could_not_wait_for_it_is_planned() -> None:
+    loan = lent("n1").mark
+    assert loan is not None
+    bound, leave = POLICY.acting.kafka_silent, timedelta(seconds=pod("p0").grace_seconds + pod("p0").notice_seconds)
+    last = loan.due - bound - MARGIN - leave
+
+    def short(now: datetime) -> list[Plan]:
+        return due_returns([lent("n1")], [pod("p0")], [], POLICY, now, 3, timedelta(seconds=10))
+
+    assert short(last - timedelta(seconds=1)) == []
+    assert [kinds(plan) for plan in short(last)] == [["close n1", "evict train", "restore n1"]]
+    assert plans([lent("n1")], [pod("p0")], last - timedelta(seconds=1)) != []
