@@ -28,6 +28,10 @@ from rebalancer.wire.envelope import cluster_partition
 PREFIX = "GPU_REBALANCER_"
 
 
+class NoCluster(ValueError):  # noqa: N818 - says what is missing
+    """Roles were asked for without anything to see and touch."""
+
+
 class Role(StrEnum):
     """The parts of the program that can run apart."""
 

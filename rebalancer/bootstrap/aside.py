@@ -33,7 +33,7 @@ LINE_LIMIT = 1 << 24
 """Bytes that the errand may have: a policy of ten thousand pools."""
 
 
-class AsideFailed(RuntimeError):  # noqa: N818 - says what happened
+class AsideFailed(ChildProcessError):  # noqa: N818 - says what happened
     """The worker ended, or did not get ready in time."""
 
 

@@ -30,7 +30,7 @@ from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.streams.sources import Sources
 from rebalancer.adapters.streams.telemetry import Telemetry
 from rebalancer.core.policy import Policy
-from rebalancer.settings import Role, Settings
+from rebalancer.settings import NoCluster, Role, Settings
 from rebalancer.simulate.files import open_scenario
 from rebalancer.simulate.realtime import RealTime
 
@@ -38,10 +38,6 @@ log = structlog.get_logger(__name__)
 POLICY_EVERY = 10.0
 """Seconds between looks at the policy file."""
 Work = Callable[[], Awaitable[None]]
-
-
-class NoCluster(ValueError):  # noqa: N818 - says what is missing
-    """Collect and act were asked for without anything to see and touch."""
 
 
 async def run(settings: Settings) -> None:

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from rebalancer.adapters.policyfile import PolicyRefused
 from rebalancer.cli.why import UnknownTarget
+from rebalancer.settings import NoCluster
 from rebalancer.simulate.loading import ScenarioError
 
 
@@ -48,7 +49,7 @@ class Commands(TyperGroup):
         """Run the command; the outermost group words the error."""
         try:
             return super().invoke(ctx)
-        except (Refused, PolicyRefused, UnknownTarget, ScenarioError, OSError) as error:
+        except (Refused, PolicyRefused, UnknownTarget, ScenarioError, NoCluster, OSError) as error:
             say(str(error.args[0]) if isinstance(error, LookupError) else str(error))
             raise typer.Exit(code_of(error)) from None
 
@@ -57,6 +58,8 @@ def code_of(error: BaseException) -> Code:
     """The exit code of an expected error; what could not be reached is a ConnectionError or a time-out."""
     if isinstance(error, Refused):
         return error.code
+    if isinstance(error, NoCluster):
+        return Code.USAGE
     return Code.UNREACHABLE if isinstance(error, ConnectionError | TimeoutError) else Code.FAILED
 
 

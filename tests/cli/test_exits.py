@@ -13,6 +13,7 @@ import pytest
 from rebalancer.adapters.policyfile import PolicyRefused
 from rebalancer.adapters.streams.connection import Unreachable
 from rebalancer.cli.exits import HELP, Code, Refused, code_of
+from rebalancer.settings import NoCluster
 from tests.cli import night
 from tests.cli.conftest import Run
 from tests.cli.test_policyfile import EXAMPLE
@@ -112,6 +113,7 @@ def test_2_when_the_arguments_make_no_sense(run: Run, arguments: list[str]) -> N
         pytest.param(Unreachable("a:1", "refused"), Code.UNREACHABLE, id="a broker"),
         pytest.param(TimeoutError(), Code.UNREACHABLE, id="a time-out"),
         pytest.param(PermissionError("file"), Code.FAILED, id="a file"),
+        pytest.param(NoCluster("none"), Code.USAGE, id="roles without a cluster"),
     ],
 )
 def test_each_error_has_its_code(error: Exception, code: Code) -> None:
