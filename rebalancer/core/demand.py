@@ -87,6 +87,7 @@ class PoolWatch:
         self.last_published: datetime | None = None
         self.last_forecast: datetime | None = None
         self.told_headroom = 0.0
+        self.told_returns: tuple[float, ...] = ()
         """GPUs of headroom as of the last forecast told."""
         self.accounted: datetime | None = None
         self.idle_hours: dict[str, float] = {}

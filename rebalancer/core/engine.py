@@ -49,7 +49,9 @@ LOOK_EVERY = timedelta(seconds=1)
 PICTURE_EVERY = timedelta(seconds=60)
 FORECAST_EVERY = timedelta(minutes=10)
 LEARNT = 0.01
-"""Rise of the headroom, as a share of the pool, that is told at once: a restart must not lend into a fresh spike."""
+"""Rise of the headroom, as a share of the pool, that is told at once: a restart must not lend into a fresh spike.
+
+Measured return times are told at once too: a restart must not start home by the lead time again."""
 STORY_KEPT = 20_000
 
 
@@ -176,9 +178,11 @@ class Engine:
             instructions.append(RecordPool(picture.picture(state, seen, now)))
             watch.last_published = now
         learnt = seen.demand.headroom - watch.told_headroom >= max(1.0, LEARNT * watch.headroom.capacity)
+        returns = tuple(state.returns.get(seen.pool, ()))
+        learnt = learnt or returns != watch.told_returns
         if watch.last_forecast is None or learnt or now - watch.last_forecast >= FORECAST_EVERY:
             instructions.append(RecordForecast(picture.memory(state, seen.pool, now)))
-            watch.last_forecast, watch.told_headroom = now, seen.demand.headroom
+            watch.last_forecast, watch.told_headroom, watch.told_returns = now, seen.demand.headroom, returns
         return instructions
 
     def _sound(self, standing: Sequence[RaiseAlert], pool: PoolName, now: datetime) -> list[Instruction]:

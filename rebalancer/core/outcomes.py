@@ -109,7 +109,7 @@ def _event(told: Outcome) -> LoanEvent | None:
 def _learn(state: State, loan: Loan, told: Outcome, open_plan: OpenPlan | None) -> None:
     """Remember how long a return took, if somebody had to leave for it: an empty node's tells nothing of the next."""
     known = state.learnt_until.get(loan.lender)
-    if known is not None and told.at <= known:
+    if known is not None and told.at < known:
         return  # read again after a restart: the memory restored beside it contains it
     took = told.numbers.get("return_seconds")
     steps = open_plan.plan.steps if open_plan is not None else ()

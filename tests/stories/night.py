@@ -1,6 +1,7 @@
 """The undisturbed night, lived once a test run and then only read."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,9 +38,17 @@ def over(stage: Stage) -> Night:
     return Night(stage.folder, stage.store, stage.world.evicted(), stage.world.patched(), stage.world.summary())
 
 
+def differing(mine: Sequence[object], theirs: Sequence[object]) -> list[str]:
+    """What only one of two nights has, so that a failure says what it is."""
+    only_mine, only_theirs = [one for one in mine if one not in theirs], [one for one in theirs if one not in mine]
+    order = [] if only_mine or only_theirs or list(mine) == list(theirs) else ["another order"]
+    return [f"+ {one}" for one in only_mine] + [f"- {one}" for one in only_theirs] + order
+
+
 def assert_equal(night: Night, undisturbed: Night) -> None:
     """Nothing was decided, done, forgotten or left otherwise than on the undisturbed night."""
-    assert decisions(night.store) == decisions(undisturbed.store)
+    found = differing(decisions(night.store), decisions(undisturbed.store))
+    assert not found, "\n".join(found)
     assert results(night.store) == results(undisturbed.store)
     assert loans(night.store) == loans(undisturbed.store)
     assert memory(night.store) == memory(undisturbed.store)
