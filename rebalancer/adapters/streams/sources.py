@@ -111,8 +111,9 @@ class Sources:
                     committed, saved = wanted, time.monotonic()
 
     async def _round(self, consumer: Any) -> None:
-        intake, count = self._intake, 0
-        for place, records in (await consumer.getmany(timeout_ms=WAIT_MS, max_records=BATCH)).items():
+        fetched, count = await consumer.getmany(timeout_ms=WAIT_MS, max_records=BATCH), 0
+        intake = self._intake  # only now: while it was waited for, an assignment may have begun another
+        for place, records in fetched.items():
             alone = len(consumer.partitions_for_topic(place.topic) or ()) == 1
             for record in records:
                 await intake.take(record, place, alone=alone)
