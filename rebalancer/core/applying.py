@@ -179,6 +179,8 @@ def _remember(state: State, memory: PoolMemory) -> None:
         watch.headroom = Headroom.from_memory(memory, watch.headroom)
         state.returns[memory.pool] = deque(memory.returns, maxlen=RETURNS_KEPT)
         state.learnt_until[memory.pool] = memory.made_at
+        if memory.rising_since is not None:
+            watch.rising_since, watch.rising_samples, watch.rising_at = memory.rising_since, 1, memory.made_at
 
 
 def _reopen_plans(state: State, stimulus: Restored, now: datetime) -> None:

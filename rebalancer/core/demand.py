@@ -88,6 +88,7 @@ class PoolWatch:
         self.last_forecast: datetime | None = None
         self.told_headroom = 0.0
         self.told_returns: tuple[float, ...] = ()
+        self.told_rising: datetime | None = None
         """GPUs of headroom as of the last forecast told."""
         self.accounted: datetime | None = None
         self.idle_hours: dict[str, float] = {}

@@ -179,10 +179,11 @@ class Engine:
             watch.last_published = now
         learnt = seen.demand.headroom - watch.told_headroom >= max(1.0, LEARNT * watch.headroom.capacity)
         returns = tuple(state.returns.get(seen.pool, ()))
-        learnt = learnt or returns != watch.told_returns
+        learnt = learnt or returns != watch.told_returns or watch.rising_since != watch.told_rising
         if watch.last_forecast is None or learnt or now - watch.last_forecast >= FORECAST_EVERY:
             instructions.append(RecordForecast(picture.memory(state, seen.pool, now)))
             watch.last_forecast, watch.told_headroom, watch.told_returns = now, seen.demand.headroom, returns
+            watch.told_rising = watch.rising_since
         return instructions
 
     def _sound(self, standing: Sequence[RaiseAlert], pool: PoolName, now: datetime) -> list[Instruction]:

@@ -87,6 +87,8 @@ class PoolMemory:
     returns: tuple[float, ...]
     horizon_seconds: float
     quantiles: Mapping[str, float] = field(default_factory=dict)
+    rising_since: datetime | None = None
+    """Since when demand and headroom exceed what stands ready: a restart must not debounce anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Derived from the state whenever it is published; nothing here decides or is deci
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from rebalancer.core.facts import Node
@@ -135,4 +136,6 @@ def budget_of(state: State, look: Look) -> float:
 
 def memory(state: State, pool: str, now: datetime) -> PoolMemory:
     """What headroom has learnt, for the forecast topic and the next restart."""
-    return state.watches[pool].headroom.memory(pool, now, tuple(state.returns.get(pool, ())))
+    watch = state.watches[pool]
+    learnt = watch.headroom.memory(pool, now, tuple(state.returns.get(pool, ())))
+    return replace(learnt, rising_since=watch.rising_since)

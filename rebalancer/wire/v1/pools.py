@@ -60,6 +60,8 @@ class PoolMemory(Shape):
     horizon_seconds: float
     quantiles: Mapping[str, float] = Field(default_factory=dict)
     """Quantile to GPUs within the horizon."""
+    rising_since: Moment | None = None
+    """Since when demand and headroom exceed what stands ready; null: they do not."""
 
 
 class LoanUsage(Shape):
