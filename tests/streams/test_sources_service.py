@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rebalancer.adapters.streams.embedded import EmbeddedBroker
-from rebalancer.bootstrap.service import NoCluster, Service
-from rebalancer.settings import Settings
+from rebalancer.bootstrap.service import Service
+from rebalancer.settings import NoCluster, Settings
 from tests.streams.sourced import OURS, POD_FACTS, foreign
 
 POLICY = Path(__file__).parents[2] / "deploy" / "policy.example.yaml"
