@@ -23,7 +23,7 @@ demo: setup ## a night of a simulated fleet in about 90 s, embedded broker inclu
 	$(BIN)/rebalancer demo
 
 test: setup ## all tests; fetches and starts the real Kafka that they need
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: setup ## what CI checks before the tests: style, types, layers
 	$(BIN)/ruff check .
