@@ -19,7 +19,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: setup ## a night of a simulated fleet in about 90 s, embedded broker included
+demo: setup ## a night of a simulated fleet, embedded broker included
 	$(BIN)/rebalancer demo
 
 test: setup ## all tests; fetches and starts the real Kafka that they need
