@@ -48,10 +48,12 @@ class Strict(BaseModel):
 
 
 class LeaseSettings(Strict):
-    """The Lease that makes one act the actor; seconds. Kubernetes' own components use 15/10/2 as well."""
+    """The Leases that make one replica the holder of a role; seconds. Kubernetes' own components use 15/10/2 as well.
 
-    name: str = "gpu-rebalancer-act"
-    namespace: str = "gpu-rebalancer"
+    ``name`` is followed by the role: `gpu-rebalancer-act`, `gpu-rebalancer-collect`.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=200)] = "gpu-rebalancer"
     duration: Annotated[float, Field(gt=0, le=300)] = 15.0
     renew: Annotated[float, Field(gt=0, le=300)] = 10.0
     retry: Annotated[float, Field(gt=0, le=60)] = 2.0
@@ -61,6 +63,44 @@ class LeaseSettings(Strict):
         if not self.duration > self.renew > self.retry:
             raise ValueError("duration must exceed renew, and renew must exceed retry")
         return self
+
+
+class KubernetesSettings(Strict):
+    """The cluster that collect sees and act touches. Without a kubeconfig: the pod's own service account."""
+
+    kubeconfig: Path | None = None
+    context: str = ""
+    """Of the kubeconfig; "" is its current one."""
+    namespace: Annotated[str, Field(min_length=1, max_length=63)] = "gpu-rebalancer"
+    """Where our Leases and the control object lie."""
+
+
+class DcgmSettings(Strict):
+    """Where utilisation comes from: a Prometheus query API, the exporters' own pages, or sources only."""
+
+    source: Literal["prometheus", "exporters", "none"] = "prometheus"
+    url: str = ""
+    """Of the Prometheus query API, such as http://prometheus.monitoring:9090."""
+    every: Annotated[float, Field(ge=1, le=60)] = 15.0
+    """Seconds between two looks."""
+    selector: str = "app=nvidia-dcgm-exporter"
+    """Labels of the exporter pods, when they are scraped directly."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 9400
+    timeout: Annotated[float, Field(gt=0, le=60)] = 10.0
+    token_file: Path | None = None
+    """Bearer token for the query API."""
+    ca_file: Path | None = None
+
+
+class AlertSettings(Strict):
+    """Where alerts go beside their topic: every replica of an Alertmanager, told again and again while raised."""
+
+    alertmanagers: tuple[str, ...] = ()
+    """Base URLs, one a replica."""
+    resend: Annotated[float, Field(ge=1, le=600)] = 60.0
+    timeout: Annotated[float, Field(gt=0, le=60)] = 5.0
+    link: str = ""
+    """Base URL under which our own pages are reached; becomes the generatorURL."""
 
 
 class HttpSettings(Strict):
@@ -101,6 +141,10 @@ class Settings(BaseSettings):
     """Name or path of a scenario: collect and act work on a simulated cluster in real time. For trying out only."""
     sources: tuple[SourceSettings, ...] = ()
     """Foreign topics that role collect reads: [{topic, format, cluster}]. With them it needs no cluster to look at."""
+    kubernetes: KubernetesSettings | None = None
+    """The real cluster; None: there is none, and collect and act need sources or a simulated one."""
+    dcgm: DcgmSettings = Field(default_factory=DcgmSettings)
+    alerts: AlertSettings = Field(default_factory=AlertSettings)
     lease: LeaseSettings = Field(default_factory=LeaseSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)
@@ -121,6 +165,8 @@ class Settings(BaseSettings):
         for cluster, partition in self.placed.items():
             if not 0 <= partition < self.partitions:
                 raise ValueError(f"placed.{cluster}: partition {partition} is not below {self.partitions}")
+        if self.kubernetes is not None and self.simulate:
+            raise ValueError("kubernetes and simulate: one of them, not both")
         named = [source.topic for source in self.sources]
         for twice in sorted({topic for topic in named if named.count(topic) > 1}):
             raise ValueError(f"sources: {twice} is named twice")
