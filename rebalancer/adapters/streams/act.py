@@ -20,7 +20,7 @@ from rebalancer.adapters.streams.following import Following
 from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import Came, Loaded, read_patiently
-from rebalancer.adapters.streams.outbox import Outbox, answer, due_now
+from rebalancer.adapters.streams.outbox import Outbox, answer, brakes_now, due_now
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, read
 from rebalancer.core.facts import Control
@@ -268,11 +268,13 @@ class Act:
         """Eyes that cannot see either must not end what is still under way: they are asked again in the next moment."""
         try:
             async with asyncio.timeout(self._within):
-                plans = await due_now(self._eyes, self.policy, now, self.actor.term, silent)
+                brakes = await brakes_now(self._eyes, self.actor.brakes)
+                plans = await due_now(self._eyes, self.policy, now, self.actor.term, silent, brakes)
         except Exception:
             self.health.metrics.failures.labels("act").inc()
             log.exception("what falls due cannot be seen")
             return
+        self._tell(self.actor.control(brakes, now))
         for plan in plans:
             self._told.decided(plan)
             self._tell(self.actor.plan(plan, now))

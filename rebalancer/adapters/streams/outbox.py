@@ -16,13 +16,12 @@ import structlog
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.translate import encode_outcome, encode_plan
-from rebalancer.core.facts import Budget, Node, Pod
-from rebalancer.core.methods.return_ import MARGIN
+from rebalancer.core.facts import Budget, Control, Node, Pod
 from rebalancer.core.plan import Outcome, Plan
 from rebalancer.core.policy import Policy
 from rebalancer.core.ports import Eyes, Hands
 from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
-from rebalancer.core.protocol.fallback import due_returns
+from rebalancer.core.protocol.fallback import called, due_returns, falls_due
 from rebalancer.core.units import PlanId
 from rebalancer.wire.envelope import Record
 
@@ -76,14 +75,26 @@ class Outbox:
         self._waiting = deque((one for one in self._waiting if id(one) not in told), maxlen=BUFFER)
 
 
-async def due_now(eyes: Eyes, policy: Policy, now: datetime, term: int, silent: timedelta) -> list[Plan]:
-    """Returns that the marks on the nodes alone ask for; the pods are only listed when there are any."""
+async def brakes_now(eyes: Eyes, known: Control) -> Control:
+    """The brakes as they stand in the cluster; those that were ``known`` where it has none, or none can be read."""
+    try:
+        seen = await eyes.snapshot("control")
+    except Exception:
+        log.exception("the brakes cannot be read, those known before hold")
+        return known
+    return next((one for one in seen if isinstance(one, Control)), known)
+
+
+async def due_now(  # noqa: PLR0917 - passed on to the core in its own order
+    eyes: Eyes, policy: Policy, now: datetime, term: int, silent: timedelta, control: Control | None = None
+) -> list[Plan]:
+    """Returns that marks and brakes alone ask for; the pods are only listed when there are any."""
     nodes = [one for one in await eyes.snapshot("node") if isinstance(one, Node)]
-    if not any(node.loan is not None and now >= node.loan.recall_at - MARGIN for node in nodes):
+    if not any(falls_due(node, now) or called(node, control) is not None for node in nodes):
         return []
     pods = [one for one in await eyes.snapshot("pod") if isinstance(one, Pod)]
     budgets = [one for one in await eyes.snapshot("budget") if isinstance(one, Budget)]
-    return due_returns(nodes, pods, budgets, policy, now, term, silent)
+    return due_returns(nodes, pods, budgets, policy, now, term, silent, control)
 
 
 async def answer(hands: Hands, call: Call, within: float) -> Answer:

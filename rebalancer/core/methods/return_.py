@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
+from rebalancer.core.facts import Control
 from rebalancer.core.loans import Loan, LoanPhase
 from rebalancer.core.look import Look
 from rebalancer.core.methods import guards, takeback
@@ -16,7 +17,7 @@ from rebalancer.core.plan import Alternative, Method
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
 from rebalancer.core.underway import Draft
-from rebalancer.core.units import Number, seconds
+from rebalancer.core.units import Number, PoolName, seconds
 from rebalancer.core.victims import Casualty, Homecoming, homecoming, immovable, lost_work
 
 MARGIN = timedelta(seconds=60)
@@ -83,14 +84,18 @@ def recalled(state: State, loan: Loan) -> Because | None:
     asked = state.recalls.get(loan.node)
     if asked is not None:
         return asked
-    control = state.inventory.control
+    return called_home(state.inventory.control, loan.lender, loan.node_name)
+
+
+def called_home(control: Control, lender: PoolName, node_name: str) -> Because | None:
+    """What the brakes say that brings a lent node of this pool home, or None."""
     by = control.by or "control"
     if control.retired:
         return Because(Reason.RETIRING)
-    if control.recall_all or loan.lender in control.recall_pools:
-        return Because(Reason.OPERATOR_RECALL, {"by": by, "target": loan.lender if not control.recall_all else "all"})
-    if loan.node_name in control.recall_nodes:
-        return Because(Reason.OPERATOR_RECALL, {"by": by, "target": loan.node_name})
+    if control.recall_all or lender in control.recall_pools:
+        return Because(Reason.OPERATOR_RECALL, {"by": by, "target": lender if not control.recall_all else "all"})
+    if node_name in control.recall_nodes:
+        return Because(Reason.OPERATOR_RECALL, {"by": by, "target": node_name})
     return None
 
 

@@ -76,6 +76,11 @@ class Actor:
         return self._site.epoch
 
     @property
+    def brakes(self) -> Control:
+        """The brakes as they were last told."""
+        return self._control
+
+    @property
     def idle(self) -> bool:
         """Whether no plan is open or held."""
         return not self._open and not self._held

@@ -1,21 +1,23 @@
-"""What falls due while Kafka is silent, read from the marks on the nodes alone.
+"""What falls due or is called home while Kafka is silent, read from nodes' marks and the brakes alone.
 
 The plans use the same steps as everybody else's, so the actor's checks hold for them too; their ids come from the
-loans, so that asking again makes no second one. Nothing is lent here, and nothing is taken back before its time.
+loans, so that asking again makes no second one. Nothing is lent here, and nothing is taken back before its time
+unless a person said so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from rebalancer.core.facts import Budget, LoanMark, Node, Pod
+from rebalancer.core.facts import Budget, Control, LoanMark, Node, Pod
 from rebalancer.core.fit import matches
-from rebalancer.core.methods.return_ import MARGIN
+from rebalancer.core.methods.return_ import MARGIN, called_home
 from rebalancer.core.plan import CloseNode, EvictGang, Member, Method, Plan, RestoreNode, Step, stable_id
 from rebalancer.core.policy import Policy
 from rebalancer.core.reasons import Because, Reason
-from rebalancer.core.units import GangId, Mode
+from rebalancer.core.units import GangId, Mode, Number
 from rebalancer.core.victims import lost_work
 
 ALONE = "alone-"
@@ -26,6 +28,14 @@ FOR_LONG = timedelta.max
 """A silence beyond every bound."""
 
 
+class Due(NamedTuple):
+    """A lent node that comes home now; ``call`` is what a person said, None where its time has come."""
+
+    node: Node
+    mark: LoanMark
+    call: Because | None
+
+
 def due_returns(  # noqa: PLR0917 - the picture of a cluster in the order in which it is always named
     nodes: Iterable[Node],
     pods: Iterable[Pod],
@@ -34,8 +44,12 @@ def due_returns(  # noqa: PLR0917 - the picture of a cluster in the order in whi
     now: datetime,
     term: int = 0,
     silent: timedelta = FOR_LONG,
+    control: Control | None = None,
 ) -> list[Plan]:
     """Plans for all loans whose recall time has come, one for each set of nodes that share gangs.
+
+    With a ``control`` what it calls home (a node, a pool, all, or retirement) is due now, once Kafka has been silent
+    for the policy's bound: until then the decider is the one to plan it.
 
     As with the decider, a return begins its margin early. While Kafka has been ``silent`` for less than the policy's
     bound, only loans that could not wait for the bound to pass are planned: those whose gangs would then leave too
@@ -49,17 +63,38 @@ def due_returns(  # noqa: PLR0917 - the picture of a cluster in the order in whi
             gangs.setdefault(pod.gang, []).append(pod)
             leave[pod.node] = max(leave.get(pod.node, 0), pod.grace_seconds + pod.notice_seconds)
     bound = policy.acting.kafka_silent
-    due = {
-        node.name: (node, node.mark)
-        for node in nodes
-        if node.mark is not None
-        and now >= node.mark.recall_at - MARGIN
-        and (silent >= bound or node.mark.due - now <= bound + MARGIN + timedelta(seconds=leave.get(node.name, 0)))
-    }
+    due: dict[str, Due] = {}
+    for node in nodes:
+        longest = bound + MARGIN + timedelta(seconds=leave.get(node.name, 0))
+        found = _due(node, now, longest) if silent < bound else _due(node, now, FOR_LONG, control)
+        if found is not None:
+            due[node.name] = found
     gangs = {gang: members for gang, members in gangs.items() if _to_go(members, due)}
     listed = list(budgets)
     plans = [_plan([due[name] for name in group], gangs, listed, policy, now) for group in _groups(due, gangs)]
     return [plan.in_term(term) for plan in plans]
+
+
+def _due(node: Node, now: datetime, longest: timedelta, control: Control | None = None) -> Due | None:
+    """The node if it comes home now: its time has come and no more than ``longest`` is left, or it is called."""
+    if node.mark is None:
+        return None
+    if falls_due(node, now) and node.mark.due - now <= longest:
+        return Due(node, node.mark, None)
+    call = called(node, control)
+    return None if call is None else Due(node, node.mark, call)
+
+
+def falls_due(node: Node, now: datetime) -> bool:
+    """Whether the way home of a lent node begins by its own mark."""
+    return node.mark is not None and now >= node.mark.recall_at - MARGIN
+
+
+def called(node: Node, control: Control | None) -> Because | None:
+    """What the brakes say that brings this node home, or None: nothing, or it is not lent."""
+    if control is None or node.mark is None:
+        return None
+    return called_home(control, node.mark.lender, node.name)
 
 
 def _to_go(members: Sequence[Pod], due: Mapping[str, object]) -> bool:
@@ -79,31 +114,40 @@ def _groups(due: Mapping[str, object], gangs: Mapping[GangId, Sequence[Pod]]) ->
 
 
 def _plan(
-    lent: Sequence[tuple[Node, LoanMark]],
+    lent: Sequence[Due],
     gangs: Mapping[GangId, Sequence[Pod]],
     budgets: Sequence[Budget],
     policy: Policy,
     now: datetime,
 ) -> Plan:
-    names = {node.name for node, _ in lent}
+    names = {item.node.name for item in lent}
     here = {gang: pods for gang, pods in sorted(gangs.items()) if any(pod.node in names for pod in pods)}
-    node, mark = lent[0]
-    due = min(item.due for _, item in lent)
-    lead = max((item.due - item.recall_at).total_seconds() for _, item in lent)
-    told = {"node": node.name if len(lent) == 1 else f"{len(lent)} nodes", "due": due.isoformat(timespec="minutes")}
-    because = Because(Reason.LOAN_DUE, {**told, "return_seconds": lead})
-    deadline = max(due, now + policy.acting.retry_deadline)
+    because = _because(lent)
+    by_time = [item.mark.due for item in lent if item.call is None]
+    deadline = max(min(by_time), now + policy.acting.retry_deadline) if by_time else now + policy.acting.retry_deadline
     patience = max(policy.acting.retry_deadline, policy.acting.plan_validity)
-    attempt = (now - min(item.recall_at - MARGIN for _, item in lent)) // patience
-    identity = ALONE + stable_id("kafka-silent", str(attempt), *(item.loan for _, item in lent))
-    steps: list[Step] = [CloseNode(item.loan, node.uid, node.name) for node, item in lent]
+    attempt = (now - min(item.mark.recall_at - MARGIN for item in lent)) // patience
+    identity = ALONE + stable_id("kafka-silent", str(attempt), *(item.mark.loan for item in lent))
+    steps: list[Step] = [CloseNode(item.mark.loan, item.node.uid, item.node.name) for item in lent]
     steps += [_evict(pods, budgets, because, now, deadline) for pods in here.values()]
-    steps += [RestoreNode(item.loan, node.uid, node.name, item.due) for node, item in lent]
+    steps += [RestoreNode(item.mark.loan, item.node.uid, item.node.name, item.mark.due) for item in lent]
     return Plan(
-        id=identity, pool=mark.lender, method=Method.RETURN, mode=Mode.ACT, because=because,
+        id=identity, pool=lent[0].mark.lender, method=Method.RETURN, mode=Mode.ACT, because=because,
         steps=tuple(steps), made_at=now,
         valid_until=now + policy.acting.plan_validity, pressing=True,
     )  # fmt: skip
+
+
+def _because(lent: Sequence[Due]) -> Because:
+    """The time that has come, if it has for one of them; else what a person said."""
+    timely = [item for item in lent if item.call is None]
+    if not timely and lent[0].call is not None:
+        return lent[0].call
+    due = min(item.mark.due for item in timely)
+    lead = max((item.mark.due - item.mark.recall_at).total_seconds() for item in timely)
+    what = lent[0].node.name if len(lent) == 1 else f"{len(lent)} nodes"
+    told: dict[str, Number] = {"node": what, "due": due.isoformat(timespec="minutes"), "return_seconds": lead}
+    return Because(Reason.LOAN_DUE, told)
 
 
 def _evict(

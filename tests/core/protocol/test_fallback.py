@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from rebalancer.core.facts import Node, Pod, PodPhase
+import pytest
+
+from rebalancer.core.facts import Control, Node, Pod, PodPhase
 from rebalancer.core.methods.return_ import MARGIN
 from rebalancer.core.plan import EvictGang, Plan, Result
 from rebalancer.core.protocol.fallback import due_returns
+from rebalancer.core.reasons import Reason
 from rebalancer.core.units import CLOSING
 from tests.core.protocol.fake import FOREIGN, OWNER, POLICY, T0, Driver, budget, lent, lent_cluster, mark, node, pod
 
@@ -86,3 +89,58 @@ def test_while_kafka_is_silent_for_less_than_the_bound_only_what_could_not_wait_
     assert short(last - timedelta(seconds=1)) == []
     assert [kinds(plan) for plan in short(last)] == [["close n1", "evict train", "restore n1"]]
     assert plans([lent("n1")], [pod("p0")], last - timedelta(seconds=1)) != []
+
+
+CALLS = {
+    "a node by name": (Control(recall_nodes=("n1",), by="ada"), {"n1"}, Reason.OPERATOR_RECALL),
+    "a pool": (Control(recall_pools=("infer-a100",), by="ada"), {"n1", "n2"}, Reason.OPERATOR_RECALL),
+    "everything": (Control(recall_all=True), {"n1", "n2"}, Reason.OPERATOR_RECALL),
+    "retirement": (Control(retired=True), {"n1", "n2"}, Reason.RETIRING),
+    "another node": (Control(recall_nodes=("n9",)), set(), Reason.OPERATOR_RECALL),
+    "another pool": (Control(recall_pools=("infer-l20",)), set(), Reason.OPERATOR_RECALL),
+    "a pause": (Control(paused=True), set(), Reason.PAUSED),
+}
+
+
+@pytest.mark.parametrize(("control", "home", "reason"), CALLS.values(), ids=CALLS)
+def test_what_the_brakes_call_home_needs_no_due_time(control: Control, home: set[str], reason: Reason) -> None:
+    nodes = [lent("n1"), lent("n2"), node("n3")]
+    found = due_returns(nodes, [pod("p0")], [], POLICY, T0, term=3, control=control)
+    assert {step.node_name for plan in found for step in plan.steps if step.kind == "restore"} == home
+    assert all(plan.because.reason is reason and plan.pressing for plan in found)
+
+
+def test_a_call_waits_for_the_bound_since_the_decider_may_still_answer_it() -> None:
+    bound, called = POLICY.acting.kafka_silent, Control(recall_all=True)
+    for silent, plans_made in ((bound - timedelta(seconds=1), 0), (bound, 1)):
+        assert len(due_returns([lent("n1")], [], [], POLICY, T0, 3, silent, called)) == plans_made
+
+
+def test_gangs_of_a_called_node_leave_within_the_retries_whenever_the_loan_is_due() -> None:
+    (plan,) = due_returns([lent("n1")], [pod("p0")], [], POLICY, T0, control=Control(recall_all=True))
+    step = plan.steps[1]
+    assert isinstance(step, EvictGang)
+    assert step.deadline == T0 + POLICY.acting.retry_deadline
+
+
+def test_a_node_that_is_due_and_called_comes_home_because_it_is_due() -> None:
+    (plan,) = due_returns([lent("n1")], [], [], POLICY, RECALL, control=Control(recall_all=True))
+    assert plan.because.reason is Reason.LOAN_DUE
+
+
+@pytest.mark.parametrize(
+    ("control", "evicted"),
+    [
+        pytest.param(Control(recall_all=True), 1, id="recalled"),
+        pytest.param(Control(recall_all=True, paused=True), 1, id="recalled while paused: recalls go on by default"),
+    ],
+)
+def test_the_actor_brings_home_what_the_brakes_call(control: Control, evicted: int) -> None:
+    cluster = lent_cluster("n1", pods=[pod("p0")])
+    driver = Driver(cluster)
+    driver.actor.control(control)
+    found = due_returns(
+        list(cluster.nodes.values()), list(cluster.pods.values()), [budget(4)], POLICY, cluster.now, control=control
+    )
+    driver.feed(*found).run()
+    assert (cluster.nodes["n1"].taints, cluster.evicted) == ((OWNER, FOREIGN), {"p0": evicted})
