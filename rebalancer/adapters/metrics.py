@@ -1,7 +1,8 @@
 """What Prometheus sees: names, labels from closed sets, every series there from the start, a registry of our own.
 
-A limit that is not set shows as +Inf, so that `used / limit` is always a number. Counting never fails and never
-decides anything.
+A limit that is not set shows as +Inf, so that `used / limit` is always a number; what this process does not know is
+NaN, never 0. Label values come from enums and from the policy's pools, never from objects of the cluster. Counting
+never fails and never decides anything.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from rebalancer.adapters.decode.foreign import FORMATS
+from rebalancer.adapters.tallies import EvictionTally, PoolTally
 from rebalancer.core.plan import Method, Result
+from rebalancer.core.protocol.calls import AnswerKind
+from rebalancer.core.reasons import Reason
+from rebalancer.core.units import Mode
 
 NAMESPACE = "gpu_rebalancer"
 ROLES = ("collect", "telemetry", "decide", "act")
@@ -20,8 +25,24 @@ STAGES = ("topic", "bytes", "envelope", "shape", "meaning", "route", "handle")
 ROWS_DROPPED = (
     "no-gpu", "unused-metric", "blank", "nan", "range", "unknown-node", "stale", "late", "future", "old", "crowded",
 )  # fmt: skip
+EVENTS = ("told", "repeated", "crowded", "failed")
 LISTS = ("told", "not-whole", "shared")
 LATENCIES = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+WHY_PLANNED = (
+    Reason.IDLE_PROVEN, Reason.INFERENCE_PENDING, Reason.INFERENCE_RISING, Reason.LOAN_DUE, Reason.LOAN_RENEWED,
+    Reason.OPERATOR_RECALL, Reason.DEMAND_GONE, Reason.RETIRING, Reason.NODE_QUARANTINED,
+)  # fmt: skip
+"""Reasons that plans are made for; a plan of another one still counts, it only has no series before."""
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "evict", "review")
+"""What may be asked of the API server."""
+KINDS = (
+    "node", "pod", "budget", "namespace", "control", "group", "claim", "lease", "event", "access", "other",
+)  # fmt: skip
+"""What it may be asked about; every gang kind is `group`."""
+BREAKS = ("ended", "gone", "error", "unreachable")
+"""Why a watch began anew: it ran out, its version was compacted (410), the server said so, or did not answer."""
+DELIVERIES = ("accepted", "refused", "failed", "timed-out", "unreachable")
+"""What became of alerts offered to an Alertmanager."""
 
 
 class Metrics:
@@ -42,16 +63,79 @@ class Metrics:
         self.progress = self._gauge(
             "progress_timestamp_seconds", "When the role last finished a round of work. Labeled by role.", ("role",)
         )
-        self.plans = self._counter("plans", "Plans published. Labeled by method.", ("method",))
+        self.plans = self._counter(
+            "plans", "Plans published. Labeled by method, mode and reason.", ("method", "mode", "reason")
+        )
         self.outcomes = self._counter("outcomes", "Outcomes told by act. Labeled by result.", ("result",))
         self.planning = Histogram(
             f"{NAMESPACE}_planning_seconds", "Time to make plans once.", buckets=LATENCIES, registry=self.registry
         )
+        self.leader = self._gauge("leader", "1 while this replica holds the role's lease. Labeled by role.", ("role",))
+        self.lease_taken = self._counter("lease_taken", "Times the role's lease was taken. Labeled by role.", ("role",))
+        self.events = self._counter("events", "Kubernetes Events, by what became of them.", ("result",))
         self.term = self._gauge("term", "The decider's fencing term.", ())
         self.max_loans = self._gauge("loans_limit", "Loans allowed at once; +Inf: no limit.", ())
         self.max_loans.set(math.inf if max_loans is None else max_loans)
+        self.pools = PoolTally(self.registry) if "decide" in self.roles else None
+        self.evictions = EvictionTally(self.registry) if "act" in self.roles else None
         self._begin_sources()
+        self._begin_cluster()
+        self._begin_alerts()
         self._begin()
+
+    # -- the API server, as adapters.cluster tells it -----------------------------------------------------------
+
+    def led(self, role: str, *, held: bool) -> None:
+        """Whether this process holds the role's Lease; to be told from the first attempt on."""
+        self.leader.labels(role).set(held)
+
+    def called(self, verb: str, kind: str, result: str, seconds: float) -> None:
+        """One call of the API server is over; what is not in the closed sets counts as `other`."""
+        kind = kind if kind in KINDS else "other"
+        self.calls.labels(verb if verb in VERBS else "other", kind, result).inc()
+        self.call_seconds.labels(verb if verb in VERBS else "other").observe(seconds)
+
+    def rewatched(self, kind: str, why: str) -> None:
+        """A watch began anew."""
+        self.watches.labels(kind if kind in KINDS else "other", why if why in BREAKS else "error").inc()
+
+    def _begin_cluster(self) -> None:
+        self.leader = self._gauge("leader", "1 while this process holds the role's Lease. Labeled by role.", ("role",))
+        self.calls = self._counter(
+            "api_calls", "Calls of the API server. Labeled by verb, kind and result.", ("verb", "kind", "result")
+        )
+        self.call_seconds = Histogram(
+            f"{NAMESPACE}_api_call_seconds", "Time that calls of the API server took. Labeled by verb.", ("verb",),
+            buckets=LATENCIES, registry=self.registry,
+        )  # fmt: skip
+        self.watches = self._counter(
+            "watch_restarts", "Watches that began anew. Labeled by kind and cause.", ("kind", "cause")
+        )
+        if not {"collect", "act"} & set(self.roles):
+            return
+        for kind in ("node", "pod", "budget", "namespace", "control", "group", "claim"):
+            for why in BREAKS:
+                self.watches.labels(kind, why)
+        for verb in VERBS:
+            self.call_seconds.labels(verb)
+        for answer in AnswerKind if "act" in self.roles else ():
+            for verb, kind in (("evict", "pod"), ("patch", "node"), ("get", "node"), ("list", "pod")):
+                self.calls.labels(verb, kind, answer.value)
+
+    # -- alerts -------------------------------------------------------------------------------------------------
+
+    def alertmanager(self, replica: str) -> None:
+        """A replica (host and port) that alerts go to."""
+        for result in DELIVERIES:
+            self.alerts_sent.labels(replica, result)
+
+    def _begin_alerts(self) -> None:
+        self.alerts_sent = self._counter(
+            "alerts_sent",
+            "Alerts offered to an Alertmanager, each time. Labeled by replica and result.",
+            ("replica", "result"),
+        )
+        self.alerts_dropped = self._counter("alerts_dropped", "Alerts that were too many to be remembered.", ())
 
     def _begin_sources(self) -> None:
         """What configured sources bring; only where they may run."""
@@ -92,10 +176,18 @@ class Metrics:
                 metric.labels(role)
             for stage in STAGES:
                 self.dead_letters.labels(role, stage)
-        for method in Method:
-            self.plans.labels(method.value)
-        for result in Result:
+        for method in Method if "decide" in self.roles else ():
+            for reason in WHY_PLANNED:
+                self.plans.labels(method.value, Mode.ACT.value, reason.value)
+        for result in Result if "act" in self.roles else ():
             self.outcomes.labels(result.value)
+
+    def adopt(self, pools: Iterable[str]) -> None:
+        """The pools of the policy in force."""
+        named = tuple(pools)
+        for tally in (self.pools, self.evictions):
+            if tally is not None:
+                tally.adopt(named)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(f"{NAMESPACE}_{name}", text, labels, registry=self.registry)

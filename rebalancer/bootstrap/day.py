@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 
+from rebalancer.adapters import logs
 from rebalancer.adapters.store import Store
 from rebalancer.adapters.streams import admin
 from rebalancer.adapters.streams.connection import KafkaSettings
@@ -52,6 +53,7 @@ def scenario_of(options: DemoOptions) -> Scenario:
 
 async def demo(options: DemoOptions) -> AsyncIterator[StepView | DemoResult]:
     """Live through the day that the options describe."""
+    logs.for_people()
     scenario = scenario_of(options)
     world = SimulatedCluster(scenario)
     async with AsyncExitStack() as stack:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from rebalancer.adapters import logs
 from rebalancer.adapters.decode.dialects import dialect
 from rebalancer.adapters.decode.kubernetes import Reading
 from rebalancer.adapters.metrics import Metrics
@@ -45,6 +46,7 @@ async def run(settings: Settings) -> None:
 
     Raises Unreachable (no broker), PolicyRefused, NoCluster, OSError (the HTTP port is taken).
     """
+    logs.for_roles(settings.log)
     async with AsyncExitStack() as stack:
         service = Service(settings, stack)
         works = await service.begin()

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from rebalancer.adapters.why import why as explain
 from rebalancer.cli.options import Cluster, Config, From, Json, Kafka, source
 from rebalancer.cli.output import put, put_json
-from rebalancer.cli.why import why as explain
 
 
 def why(

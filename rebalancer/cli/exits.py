@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from rebalancer.adapters.policyfile import PolicyRefused
-from rebalancer.cli.why import UnknownTarget
+from rebalancer.adapters.why import UnknownTarget
 from rebalancer.settings import NoCluster
 from rebalancer.simulate.loading import ScenarioError
 

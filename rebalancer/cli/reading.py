@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rebalancer.cli import words
+from rebalancer.adapters import words
 from rebalancer.cli.options import Cluster, Config, From, Json, Kafka, Source, source
 from rebalancer.cli.output import put, put_json, put_table
 from rebalancer.core.instructions import PoolState

@@ -12,7 +12,7 @@ from rebalancer.adapters.store import PARTS, TOPICS, Store
 from rebalancer.adapters.streams.connection import KafkaSettings, Unreachable
 from rebalancer.adapters.streams.embedded import EmbeddedBroker
 from rebalancer.adapters.streams.reader import NoTopics, follow, publish, read_to_end
-from rebalancer.cli.why import why
+from rebalancer.adapters.why import why
 from rebalancer.core.loans import LoanPhase
 from rebalancer.settings import Settings
 from tests.cli import night

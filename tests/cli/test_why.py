@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rebalancer.adapters import words
 from rebalancer.adapters.store import RawRecord, Store
 from rebalancer.adapters.translate import encode_fact
-from rebalancer.cli import words
-from rebalancer.cli.why import UnknownTarget, why
+from rebalancer.adapters.why import UnknownTarget, why
 from rebalancer.core.loans import LoanPhase
 from rebalancer.core.units import Mode
 from tests.cli import night

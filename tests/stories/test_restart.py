@@ -10,9 +10,9 @@ import pytest
 
 from rebalancer.adapters.store import Store
 from rebalancer.adapters.streams.connection import KafkaSettings
+from rebalancer.adapters.why import Story, why
 from rebalancer.bootstrap import replay
 from rebalancer.cli.options import source
-from rebalancer.cli.why import Story, why
 from rebalancer.core.plan import FINAL, EvictGang
 from tests.servers.kafka import KafkaServer
 from tests.stories.conftest import emptied

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
+from rebalancer.adapters.logs import concerned
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.adapters.streams.dlq import DeadLetters, refused
@@ -60,6 +62,7 @@ class Act:
         on_barrier: Callable[[Barrier], None] | None = None,
         fetch_wait_ms: int | None = None,
     ) -> None:
+        metrics.adopt(policy.pools)
         self.actor = Actor(policy, epoch)
         self.health = Health("act", metrics)
         self.policy = policy
@@ -100,6 +103,7 @@ class Act:
     def adopt_policy(self, policy: Policy) -> None:
         """A new policy is in force."""
         self.policy = policy
+        self.health.metrics.adopt(policy.pools)
         self.actor.adopt_policy(policy)
 
     # -- beginning -------------------------------------------------------------------------------------------
@@ -165,6 +169,7 @@ class Act:
             case Plan() as plan:
                 if plan.term <= record.offset:  # a term is an offset before its plans, whatever else it claims
                     self.actor.seen_term(plan.term)
+                self._told.heard(plan)
                 self._tell(self.actor.plan(plan, now))
             case Approved() as approved:
                 self.actor.approve(approved.plan)
@@ -200,13 +205,14 @@ class Act:
             self._wake.clear()
 
     async def _perform(self, call_id: int, call: Call) -> None:
-        async with self._slots:
-            came_back = await answer(self._hands, call, self._within)
-        try:
-            self._tell(self.actor.answered(call_id, came_back, self._gate.now()))
-        except Exception:
-            log.exception("an answer could not be taken in", call=call.kind)
-            self.health.metrics.failures.labels("act").inc()
+        with bound_contextvars(**concerned(call)):  # whatever is logged on the way says which plan, gang and loan
+            async with self._slots:
+                came_back = await answer(self._hands, call, self._within)
+            try:
+                self._tell(self.actor.answered(call_id, came_back, self._gate.now()))
+            except Exception:
+                log.exception("an answer could not be taken in", call=call.kind)
+                self.health.metrics.failures.labels("act").inc()
         self._wake.set()
 
     def _tell(self, outcomes: Iterable[Outcome]) -> None:

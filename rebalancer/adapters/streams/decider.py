@@ -21,7 +21,16 @@ from rebalancer.adapters.translate import Barrier, TermRecord, encode_barrier, e
 from rebalancer.core.engine import Engine
 from rebalancer.core.instructions import Instruction, PublishPlan
 from rebalancer.core.policy import Policy
-from rebalancer.core.stimuli import HeartbeatHeard, PolicyAdopted, Stimulus, StreamLagged, TermBegan, TimePassed
+from rebalancer.core.reasons import sentence
+from rebalancer.core.stimuli import (
+    HeartbeatHeard,
+    PolicyAdopted,
+    Restored,
+    Stimulus,
+    StreamLagged,
+    TermBegan,
+    TimePassed,
+)
 from rebalancer.core.telemetry import Heartbeat
 from rebalancer.wire import v1
 from rebalancer.wire.envelope import Record
@@ -51,6 +60,7 @@ class Decider:
         self._policy, self._digest, self._name = policy, digest, name
         self._publisher, self._metrics, self._waiting = publisher, metrics, waiting
         self._journal = Journal(publisher, cluster)
+        metrics.adopt(policy.pools)
         self._asked: list[tuple[Instruction, datetime]] = []
         self._behind: bool | None = None
 
@@ -72,6 +82,8 @@ class Decider:
     async def apply(self, stimulus: Stimulus) -> None:
         """Take a stimulus in and journal it; what it asks for waits for :meth:`publish`."""
         now = self.gate.now()
+        if isinstance(stimulus, Restored) and self._metrics.pools is not None:
+            self._metrics.pools.restored(stimulus.loans, stimulus.alerts)
         asked = self.engine.handle(stimulus, now)
         self._asked += [(one, now) for one in asked]
         await self._journal.append(stimulus, now)
@@ -85,6 +97,7 @@ class Decider:
     async def adopt(self, policy: Policy, digest: str) -> None:
         """A new policy is in force."""
         self._policy, self._digest = policy, digest
+        self._metrics.adopt(policy.pools)
         await self.apply(PolicyAdopted(policy, digest))
 
     async def plan(self) -> None:
@@ -124,8 +137,22 @@ class Decider:
         await self._insist(self._journal.settle)
         await self._insist(lambda: self._send(records))
         for one, _ in asked:
-            if isinstance(one, PublishPlan):
-                self._metrics.plans.labels(one.plan.method.value).inc()
+            self._count(one)
+
+    def close(self) -> None:
+        """The partition is taken away: what was counted of it is no longer ours to tell."""
+        if self._metrics.pools is not None:
+            self._metrics.pools.lost()
+
+    def _count(self, told: Instruction) -> None:
+        """What is acknowledged shows in the metrics; a plan also in the log, under its id."""
+        if self._metrics.pools is not None:
+            self._metrics.pools.published(told)
+        if isinstance(told, PublishPlan):
+            plan = told.plan
+            self._metrics.plans.labels(plan.method.value, plan.mode.value, plan.because.reason.value).inc()
+            told_as = {"plan": plan.id, "pool": plan.pool, "method": plan.method.value, "mode": plan.mode.value}
+            log.info("decided", **told_as, reason=plan.because.reason.value, sentence=sentence(plan.because))
 
     async def _send(self, records: list[Record]) -> None:
         await self._publisher.send(records, self.cluster)

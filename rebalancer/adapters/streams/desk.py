@@ -109,6 +109,8 @@ class Desk:
 
     def close(self) -> None:
         """Nobody takes from the mailbox any more: whoever waits to put into it must not wait for ever."""
+        for decider in self.deciders.values():
+            decider.close()
         while not self._mailbox.empty():
             self._mailbox.get_nowait()
 

@@ -22,6 +22,7 @@ from rebalancer.core.policy import Policy
 from rebalancer.core.ports import Eyes, Hands
 from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
 from rebalancer.core.protocol.fallback import called, due_returns, falls_due
+from rebalancer.core.reasons import sentence
 from rebalancer.core.units import PlanId
 from rebalancer.wire.envelope import Record
 
@@ -45,11 +46,17 @@ class Outbox:
         """Whether all is told."""
         return not self._waiting
 
+    def heard(self, plan: Plan) -> None:
+        """A plan whose outcomes will be told."""
+        if self._metrics.evictions is not None:
+            self._metrics.evictions.heard(plan)
+
     def decided(self, plan: Plan) -> None:
         """What act decided alone is told like any plan, once, when Kafka hears again."""
         if plan.id in self._alone:
             return
         self._alone[plan.id] = None
+        self.heard(plan)
         if len(self._alone) > REMEMBERED:
             del self._alone[next(iter(self._alone))]
         self._waiting.append(encode_plan(plan, self._cluster))
@@ -59,6 +66,9 @@ class Outbox:
         for outcome in outcomes:
             self._waiting.append(encode_outcome(outcome, self._cluster))
             self._metrics.outcomes.labels(outcome.result.value).inc()
+            if self._metrics.evictions is not None:
+                self._metrics.evictions.told(outcome)
+            _logged(outcome)
 
     async def flush(self, patience: float) -> None:
         """Tell what waits; what the broker does not take within ``patience`` seconds stays and is told later."""
@@ -83,6 +93,14 @@ async def brakes_now(eyes: Eyes, known: Control) -> Control:
         log.exception("the brakes cannot be read, those known before hold")
         return known
     return next((one for one in seen if isinstance(one, Control)), known)
+
+
+def _logged(outcome: Outcome) -> None:
+    """A line for each outcome, under the ids by which `why` knows it."""
+    told_as = {"plan": outcome.plan, "pool": outcome.pool, "step": outcome.step, "kind": outcome.kind}
+    told_as |= {"gang" if outcome.kind == "evict" else "node": outcome.target}
+    told_as |= {"loan": outcome.loan} if outcome.loan else {}
+    log.info("outcome", **told_as, result=outcome.result.value, sentence=sentence(outcome.because))
 
 
 async def due_now(  # noqa: PLR0917 - passed on to the core in its own order

@@ -12,7 +12,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from rebalancer.cli import words
+from rebalancer.adapters import words
 from rebalancer.core.instructions import WorkloadRecord
 from rebalancer.core.loans import Loan
 from rebalancer.core.plan import Alternative, EvictGang, Outcome, Plan, Step
