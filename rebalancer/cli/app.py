@@ -38,6 +38,8 @@ for command in (
     brakes.resume,
     brakes.recall,
     brakes.approve,
+    brakes.mode,
+    brakes.limit,
 ):
     app.command(epilog=HELP)(command)
 app.add_typer(policies.app, name="policy")

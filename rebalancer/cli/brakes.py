@@ -1,15 +1,13 @@
-"""The brakes by hand: pause, resume, recall, approve. Each is a record on Kafka that says who and why.
+"""The brakes by hand: pause, resume, recall, approve, mode, limit. Each says who and why.
 
-Recalls and approvals are requests on the control topic; pause and resume are the brakes' own state, a fact like
-those of a cluster's control object, made from the latest one so that nothing else in it is lost. Nothing takes
-effect here: the roles act on what they read.
+With a cluster in the settings (`kubernetes`) each is a change of the control object there, which holds without Kafka
+and across restarts. Without one it is a record on Kafka: pause, resume, mode and limit change the latest state of the
+brakes, recall and approve are requests. Nothing takes effect here: the roles act on what they read.
 """
 
 from __future__ import annotations
 
-import getpass
-import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -18,111 +16,134 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import orjson
 import typer
 
-from rebalancer.cli import doors
+from rebalancer.adapters.decode.control import CONTROL_NAME
+from rebalancer.adapters.policyfile import load_policy
+from rebalancer.cli import clusterdoors, doors, steering
 from rebalancer.cli.exits import Code, Refused, say
-from rebalancer.cli.options import Cluster, Config, Json, Kafka, Source, settings
+from rebalancer.cli.options import Source
 from rebalancer.cli.output import put_json
+from rebalancer.cli.requesting import Asked, request
 from rebalancer.core.facts import Control
 from rebalancer.core.reasons import sentence
 from rebalancer.core.stimuli import Approved, RecallRequested
-from rebalancer.settings import Settings
+from rebalancer.core.units import Mode
 
 if TYPE_CHECKING:
     from rebalancer.adapters.store import Store
     from rebalancer.wire.envelope import Record
 
-Why = Annotated[str, typer.Option("--why", help="Told to everyone who asks later.")]
-By = Annotated[str, typer.Option("--by", help="Who asks; by default user@host.")]
 Pool = Annotated[str, typer.Option("--pool", help="Only this pool; everything otherwise.")]
+FOLLOW = "`rebalancer decisions --follow` shows what follows"
 
 
-def pause(
-    *,
-    pool: Pool = "",
-    why: Why = "",
-    by: By = "",
-    json: Json = False,
-    config: Config = None,
-    kafka: Kafka = "",
-    cluster: Cluster = "",
-) -> None:
+@request
+def pause(asked: Asked, *, pool: Pool = "") -> None:
     """Stop lending and load-driven recalls, of one pool or all; due times and waiting pods still bring nodes home."""
-    held = settings(config, kafka, cluster)
-    store = Source(None, held).load("control", "pools")
-    known(pool, store.pools, "pool")
-    _brake(held, paused(store.control or Control(), pool, by or whoami(), why), json)
+    known(pool, pools(asked), "pool")
+    _brake(asked, lambda control: steering.paused(control, pool, asked.by, asked.why))
 
 
+@request
 def resume(
+    asked: Asked,
     *,
-    pool: Pool = "",
-    why: Why = "",
-    by: By = "",
-    json: Json = False,
-    config: Config = None,
-    kafka: Kafka = "",
-    cluster: Cluster = "",
+    node: Annotated[str, typer.Option("--node", help="End the recall of this node.")] = "",
+    pool: Annotated[str, typer.Option("--pool", help="End the pause and the recall of this pool.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="End everything, also a retirement that was begun.")] = False,
 ) -> None:
-    """Undo `pause`: for one pool, or for all with every pool paused by itself."""
-    held = settings(config, kafka, cluster)
-    store = Source(None, held).load("control", "pools")
-    known(pool, store.pools, "pool")
-    _brake(held, resumed(store.control or Control(), pool, by or whoami(), why), json)
+    """Undo `pause` and `recall`: all of them, or those of one node or pool."""
+    if sum((bool(node), bool(pool), every)) > 1:
+        raise typer.BadParameter("say at most one of --node, --pool and --all")
+    if pool:
+        known(pool, pools(asked), "pool")
+    _brake(asked, lambda control: steering.resumed(control, asked.by, asked.why, node=node, pool=pool, every=every))
 
 
+@request
 def recall(
+    asked: Asked,
     *,
     node: Annotated[str, typer.Option("--node", help="Bring this node home.")] = "",
     pool: Annotated[str, typer.Option("--pool", help="Bring all nodes of this pool home.")] = "",
     every: Annotated[bool, typer.Option("--all", help="Bring every lent node home.")] = False,
-    by: By = "",
-    json: Json = False,
-    config: Config = None,
-    kafka: Kafka = "",
-    cluster: Cluster = "",
+    direct: Annotated[
+        bool, typer.Option("--direct", help="Only through the control object in the cluster, never through Kafka.")
+    ] = False,
 ) -> None:
-    """Ask for lent nodes to come home now: one node, a pool, or all. Gangs leave whole and with their notice."""
+    """Bring lent nodes home now: one node, a pool, or all. Gangs leave whole and with their notice.
+
+    In the control object a recall stands: what it covers is not lent again before `resume --node`, `--pool`, or
+    `resume`. Through Kafka it is one request about what is lent at that moment.
+    """
     if sum((bool(node), bool(pool), every)) != 1:
         raise typer.BadParameter("say exactly one of --node, --pool and --all")
-    held = settings(config, kafka, cluster)
-    if not every:
-        store = Source(None, held).load("nodes", "pools")
+    if asked.settings.kubernetes is not None:
+        known(pool, pools(asked), "pool")
+        known(node, clusterdoors.node_names(asked.settings) if node else (), "node")
+        _brake(asked, lambda control: steering.recalled(control, node, pool, asked.by, asked.why))
+        return
+    if direct:
+        raise Refused("--direct needs the cluster in the settings (kubernetes)", Code.USAGE)
+    _ask_recall(asked, node, pool)
+
+
+def _ask_recall(asked: Asked, node: str, pool: str) -> None:
+    if node or pool:
+        store = Source(None, asked.settings).load("nodes", "pools")
         known(pool, store.pools, "pool")
         known(node, {name for one in store.nodes.values() for name in (one.name, one.uid)}, "node")
     scope: Literal["node", "pool", "all"] = "node" if node else "pool" if pool else "all"
-    asked = RecallRequested(scope, node or pool, by or whoami(), datetime.now(UTC))
-    _told(held, doors.ask(held, asked), json)
+    _told(asked, doors.ask(asked.settings, RecallRequested(scope, node or pool, asked.by, datetime.now(UTC))))
 
 
-def approve(
-    *,
-    plan: Annotated[str, typer.Argument(help="Id of a decision that waits for approval.")],
-    by: By = "",
-    json: Json = False,
-    config: Config = None,
-    kafka: Kafka = "",
-    cluster: Cluster = "",
-) -> None:
+@request
+def approve(asked: Asked, *, plan: Annotated[str, typer.Argument(help="Id of a decision that waits.")]) -> None:
     """Let a decision be carried out that the circuit breaker holds."""
-    held = settings(config, kafka, cluster)
-    waiting(Source(None, held).load("plans"), plan, datetime.now(UTC))
-    _told(held, doors.ask(held, Approved(plan, by or whoami(), datetime.now(UTC))), json)
+    held = asked.settings
+    try:
+        waiting(Source(None, held).load("plans"), plan, datetime.now(UTC))
+    except (ConnectionError, TimeoutError) as away:
+        if held.kubernetes is None:
+            raise
+        say(f"not checked whether {plan} waits for approval: {away}")
+    if held.kubernetes is None:
+        _told(asked, doors.ask(held, Approved(plan, asked.by, datetime.now(UTC))))
+    else:
+        _brake(asked, lambda control: steering.approved(control, plan, asked.by, asked.why))
 
 
-def paused(control: Control, pool: str, by: str, why: str) -> Control:
-    """The brakes with one pool, or everything, paused."""
-    if not pool:
-        return replace(control, paused=True, by=by, why=why)
-    return replace(control, paused_pools=tuple(sorted({*control.paused_pools, pool})), by=by, why=why)
+@request
+def mode(
+    asked: Asked,
+    *,
+    pool: Annotated[str, typer.Argument(help="A pool of the policy.")],
+    to: Annotated[str, typer.Argument(metavar="shadow|act|policy", help="`policy`: what the policy file says.")],
+) -> None:
+    """Let a pool's decisions be carried out (act), or only be published and scored (shadow)."""
+    if to not in {*Mode, "policy"}:
+        raise typer.BadParameter("say shadow, act or policy")
+    known(pool, pools(asked), "pool")
+    wanted = None if to == "policy" else Mode(to)
+    _brake(asked, lambda control: steering.moded(control, pool, wanted, asked.by, asked.why))
 
 
-def resumed(control: Control, pool: str, by: str, why: str) -> Control:
-    """The brakes with one pool going again, or everything; one pool cannot go while everything is paused."""
-    if not pool:
-        return replace(control, paused=False, paused_pools=(), by=by, why=why)
-    if control.paused:
-        raise Refused("everything is paused; resume without --pool, then pause the other pools", Code.UNSAFE)
-    return replace(control, paused_pools=tuple(one for one in control.paused_pools if one != pool), by=by, why=why)
+@request
+def limit(
+    asked: Asked, *, loans: Annotated[str, typer.Argument(metavar="N|none", help="Loans at once, over all pools.")]
+) -> None:
+    """Let at most so many nodes be lent at once; `none`: only the policy's own limit. Loans that stand stay."""
+    if loans != "none" and not (loans.isascii() and loans.isdigit()):
+        raise typer.BadParameter("say a number, or none")
+    most = None if loans == "none" else int(loans)
+    _brake(asked, lambda control: replace(control, max_loans=most, by=asked.by, why=asked.why))
+
+
+def pools(asked: Asked) -> Collection[str]:
+    """Names of the pools that there are: those of the policy at a cluster, those told of on Kafka otherwise."""
+    held = asked.settings
+    if held.kubernetes is None:
+        return Source(None, held).load("pools").pools
+    return load_policy(held.policy).pools if held.policy.is_file() else ()
 
 
 def waiting(store: Store, plan: str, now: datetime) -> None:
@@ -143,17 +164,23 @@ def known(name: str, names: Collection[str], what: str) -> None:
     raise Refused(f"no {what} is called {name!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))
 
 
-def whoami() -> str:
-    """user@host, for the audit."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+def _brake(asked: Asked, change: Callable[[Control], Control]) -> None:
+    held = asked.settings
+    if held.kubernetes is None:
+        control = change(Source(None, held).load("control").control or Control())
+        _told(asked, doors.brake(held, control, datetime.now(UTC)))
+        return
+    control = clusterdoors.change(held, change)
+    where = f"{held.kubernetes.namespace}/{CONTROL_NAME}"
+    if asked.json:
+        put_json({"object": where, "cluster": held.cluster, "control": control})
+    else:
+        say(f"{where}: {steering.standing(control)}; {FOLLOW}")
 
 
-def _brake(held: Settings, control: Control, json: bool) -> None:
-    _told(held, doors.brake(held, control, datetime.now(UTC)), json)
-
-
-def _told(held: Settings, record: Record, json: bool) -> None:
-    if json:
+def _told(asked: Asked, record: Record) -> None:
+    held = asked.settings
+    if asked.json:
         put_json({"topic": record.topic, "cluster": held.cluster, "record": orjson.loads(record.value or b"null")})
     else:
-        say(f"asked on {record.topic} at {held.kafka.bootstrap}; `rebalancer decisions --follow` shows what follows")
+        say(f"asked on {record.topic} at {held.kafka.bootstrap}; {FOLLOW}")

@@ -11,7 +11,7 @@ import pytest
 from rebalancer.adapters.store import Store
 from rebalancer.adapters.streams import reader
 from rebalancer.adapters.translate import decode
-from rebalancer.cli import brakes, doors
+from rebalancer.cli import brakes, doors, requesting, steering
 from rebalancer.cli.exits import Refused
 from rebalancer.core.facts import Control
 from rebalancer.core.stimuli import Approved, FactObserved, RecallRequested
@@ -57,7 +57,7 @@ def test_one_pool_can_be_paused_and_resumed(run: Run, sent: list[Record]) -> Non
     assert isinstance(fact, FactObserved)
     assert isinstance(fact.fact, Control)
     assert fact.fact.paused_pools == ("infer-a100", "infer-l20")
-    assert brakes.resumed(fact.fact, "infer-a100", "grace", "").paused_pools == ("infer-l20",)
+    assert steering.resumed(fact.fact, "grace", "", pool="infer-a100").paused_pools == ("infer-l20",)
 
 
 def test_resume_lets_everything_go_again(run: Run, sent: list[Record]) -> None:
@@ -69,7 +69,7 @@ def test_resume_lets_everything_go_again(run: Run, sent: list[Record]) -> None:
 
 def test_one_pool_cannot_go_while_everything_is_paused() -> None:
     with pytest.raises(Refused, match="everything is paused") as refused:
-        brakes.resumed(Control(paused=True), "infer-a100", "grace", "")
+        steering.resumed(Control(paused=True), "grace", "", pool="infer-a100")
     assert refused.value.code == 3
 
 
@@ -123,4 +123,4 @@ def test_an_approval_that_comes_too_late_is_refused(store: Store) -> None:
 
 
 def test_whoever_asks_is_named_even_without_saying_so() -> None:
-    assert "@" in brakes.whoami()
+    assert "@" in requesting.whoami()

@@ -1,0 +1,50 @@
+"""Full lists of objects as the API server has them now, page by page, for commands that look once.
+
+Bounded in pages and in time. What watches has its own lists; nothing is kept or decoded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from rebalancer.adapters.cluster.connection import Api
+from rebalancer.adapters.decode.objects import items, mapping, metadata, text
+
+PAGE = 500
+"""Objects a page: what client-go's pager asks for by default."""
+PAGES = 1_000
+"""Pages a list: half a million objects, more than a cluster may hold; beyond it the server contradicts itself."""
+PATIENCE = 30.0
+"""Seconds a page: 500 large pods of a busy server take a few."""
+
+
+class NotListed(Exception):  # noqa: N818 - an answer, not a defect
+    """A list was refused; ``status`` is the server's."""
+
+    def __init__(self, path: str, status: int, message: str) -> None:
+        super().__init__(f"{path} cannot be listed: {message}")
+        self.path, self.status = path, status
+
+
+async def listed(api: Api, path: str, **query: str) -> AsyncIterator[Mapping[str, Any]]:
+    """All objects under a path, each with the ``kind`` and ``apiVersion`` that lists leave out.
+
+    Raises:
+        NotListed: the server refused; 404 where it does not know the kind.
+        ConnectionError, TimeoutError: it cannot be reached.
+    """
+    token = ""
+    for _ in range(PAGES):
+        asked = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
+        reply = await api.request("GET", path, query=asked, timeout=PATIENCE)
+        if not reply.ok:
+            raise NotListed(path, reply.status, reply.message)
+        body = mapping(reply.body)
+        said = {"apiVersion": text(body.get("apiVersion")), "kind": text(body.get("kind")).removesuffix("List")}
+        for raw in items(body.get("items")):
+            yield {**said, **raw}
+        token = text(metadata(body).get("continue"))
+        if not token:
+            return
+    raise NotListed(path, 500, f"the list does not end within {PAGES} pages")

@@ -1,0 +1,88 @@
+"""An act without Kafka: the brakes that stand in the cluster are the ones it obeys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import pytest
+
+from rebalancer.adapters.metrics import Metrics
+from rebalancer.adapters.streams.act import Act
+from rebalancer.adapters.streams.connection import KafkaSettings
+from rebalancer.adapters.streams.outbox import brakes_now, due_now
+from rebalancer.adapters.streams.publish import Publisher
+from rebalancer.core.facts import Control
+from rebalancer.core.ports import Hands
+from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved
+from tests.core.protocol.fake import POLICY, T0, lent, pod
+from tests.streams.fakes import FakePublisher
+from tests.streams.things import CLUSTER
+
+LONG = timedelta(hours=1)
+
+
+class Seeing:
+    """Eyes with these facts; a kind that is ``broken`` cannot be seen."""
+
+    def __init__(self, facts: Sequence[Fact], *control: Control, broken: FactKind | None = None) -> None:
+        self.facts, self.controls, self.broken = facts, control, broken
+
+    async def snapshot(self, of: FactKind) -> Sequence[Fact]:
+        if of == self.broken:
+            raise ConnectionResetError(of)
+        return self.controls if of == "control" else [one for one in self.facts if type(one).__name__.lower() == of]
+
+    async def changes(self) -> Sequence[FactObserved | FactDeleted]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("eyes", "holds"),
+    [
+        pytest.param(Seeing([], Control(paused=True, by="ada")), "ada", id="what stands in the cluster"),
+        pytest.param(Seeing([]), "before", id="what was known where there is no control object"),
+        pytest.param(Seeing([], broken="control"), "before", id="what was known where it cannot be read"),
+    ],
+)
+async def test_which_brakes_hold_without_kafka(eyes: Seeing, holds: str) -> None:
+    assert (await brakes_now(eyes, Control(by="before"))).by == holds
+
+
+@pytest.mark.parametrize(
+    ("control", "plans"),
+    [
+        pytest.param(Control(), 0, id="nothing is due and nothing called"),
+        pytest.param(Control(recall_nodes=("n1",)), 1, id="the node is recalled"),
+        pytest.param(Control(recall_nodes=("n2",)), 0, id="another one is"),
+        pytest.param(Control(retired=True), 1, id="all of it is retired"),
+    ],
+)
+async def test_what_the_brakes_call_home_is_planned_from_the_marks(control: Control, plans: int) -> None:
+    eyes = Seeing([lent("n1"), pod("p0")], control)
+    assert len(await due_now(eyes, POLICY, T0, 0, LONG, control)) == plans
+
+
+async def test_a_recall_in_the_cluster_is_begun_once_kafka_has_been_silent_for_the_bound() -> None:
+    eyes = Seeing([lent("n1"), pod("p0")], Control(recall_all=True, by="ada"))
+    act = Act(
+        KafkaSettings(), CLUSTER, POLICY, cast("Hands", None), eyes, cast("Publisher", FakePublisher()), Metrics()
+    )
+    now = datetime(2020, 1, 1, tzinfo=UTC)  # long before any loan of these is due
+    await act.alone(now)
+    assert act.actor.idle
+    assert act.actor.brakes.recall_all
+    await act.alone(now + POLICY.acting.kafka_silent)
+    assert not act.actor.idle
+
+
+async def test_brakes_that_cannot_be_read_keep_nothing_from_coming_home() -> None:
+    mark = lent("n1").mark
+    assert mark is not None
+    eyes = Seeing([lent("n1"), pod("p0")], broken="control")
+    act = Act(
+        KafkaSettings(), CLUSTER, POLICY, cast("Hands", None), eyes, cast("Publisher", FakePublisher()), Metrics()
+    )
+    await act.alone(mark.due)
+    assert not act.actor.idle
