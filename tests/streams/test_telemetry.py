@@ -143,6 +143,14 @@ async def test_a_node_that_says_nothing_under_another_policy_still_turns_unknown
     assert live.verdicts()[-1] == ("a", Activity.UNKNOWN)
 
 
+async def test_heartbeats_come_often_enough_for_a_policy_that_believes_nothing_for_long(live: Bench) -> None:
+    impatient = replace(POLICY.activities, freshness=timedelta(seconds=12))
+    live.role.adopt(CLUSTER, replace(POLICY, activities=impatient))
+    for after in range(13):
+        await live.role._beat(NOW + timedelta(seconds=after))
+    assert len(live.publisher.on(v1.STATE_TELEMETRY)) == 4
+
+
 @pytest.mark.parametrize(
     ("value", "stage"),
     [

@@ -30,9 +30,11 @@ from rebalancer.wire import v1
 log = structlog.get_logger(__name__)
 GROUP = "gpu-rebalancer-telemetry"
 BEAT = 30.0
-"""Seconds between heartbeats."""
+"""Seconds between heartbeats, at most."""
+BEATS_WITHIN = 3
+"""Heartbeats within the shortest freshness: what they cover stays fresh though one is late."""
 LOOK = 5.0
-"""Seconds between looks for nodes that fell silent."""
+"""Seconds between looks for nodes that fell silent, at most."""
 FORGET_AFTER = 86_400.0
 """Seconds of silence after which a node's judge is forgotten: it was deleted long ago."""
 
@@ -185,7 +187,7 @@ class Telemetry:
     async def _watch(self) -> None:
         """Nodes that fell silent turn unknown, and the heartbeat says that we are here."""
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(min(LOOK, self._beat_every / 2))
             self.health.round(0)  # a worker that nobody sends samples to is alive
             now = datetime.now(UTC)
             try:
@@ -210,9 +212,15 @@ class Telemetry:
                 window.told.pop(key, None)
                 window.outdated.discard(key)
 
+    @property
+    def _beat_every(self) -> float:
+        """Seconds between heartbeats: a policy that believes nothing for long is told often."""
+        shortest = min(policy.activities.freshness for policy in self._policies.values())
+        return min(BEAT, shortest.total_seconds() / BEATS_WITHIN)
+
     async def _beat(self, now: datetime) -> None:
-        """One heartbeat a cluster every ``BEAT`` seconds; while behind, only up to what was judged."""
-        if self._beaten is not None and (now - self._beaten).total_seconds() < BEAT:
+        """One heartbeat a cluster every so often; while behind, only up to what was judged."""
+        if self._beaten is not None and (now - self._beaten).total_seconds() < self._beat_every:
             return
         self._beaten = now
         windows = () if self._lockstep else self.windows.values()
