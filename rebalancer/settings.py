@@ -101,6 +101,8 @@ class AlertSettings(Strict):
     timeout: Annotated[float, Field(gt=0, le=60)] = 5.0
     link: str = ""
     """Base URL under which our own pages are reached; becomes the generatorURL."""
+    runbooks: str = ""
+    """Base URL under which deploy/monitoring/runbooks is reached; becomes the alert's runbook_url."""
 
 
 class HttpSettings(Strict):

@@ -70,9 +70,8 @@ class Metrics:
         self.planning = Histogram(
             f"{NAMESPACE}_planning_seconds", "Time to make plans once.", buckets=LATENCIES, registry=self.registry
         )
-        self.leader = self._gauge("leader", "1 while this replica holds the role's lease. Labeled by role.", ("role",))
         self.lease_taken = self._counter("lease_taken", "Times the role's lease was taken. Labeled by role.", ("role",))
-        self.events = self._counter("events", "Kubernetes Events, by what became of them.", ("result",))
+        self.events = self._counter("events", "Kubernetes Events told. Labeled by result.", ("result",))
         self.term = self._gauge("term", "The decider's fencing term.", ())
         self.max_loans = self._gauge("loans_limit", "Loans allowed at once; +Inf: no limit.", ())
         self.max_loans.set(math.inf if max_loans is None else max_loans)
@@ -85,10 +84,6 @@ class Metrics:
 
     # -- the API server, as adapters.cluster tells it -----------------------------------------------------------
 
-    def led(self, role: str, *, held: bool) -> None:
-        """Whether this process holds the role's Lease; to be told from the first attempt on."""
-        self.leader.labels(role).set(held)
-
     def called(self, verb: str, kind: str, result: str, seconds: float) -> None:
         """One call of the API server is over; what is not in the closed sets counts as `other`."""
         kind = kind if kind in KINDS else "other"
@@ -100,7 +95,6 @@ class Metrics:
         self.watches.labels(kind if kind in KINDS else "other", why if why in BREAKS else "error").inc()
 
     def _begin_cluster(self) -> None:
-        self.leader = self._gauge("leader", "1 while this process holds the role's Lease. Labeled by role.", ("role",))
         self.calls = self._counter(
             "api_calls", "Calls of the API server. Labeled by verb, kind and result.", ("verb", "kind", "result")
         )
@@ -111,6 +105,10 @@ class Metrics:
         self.watches = self._counter(
             "watch_restarts", "Watches that began anew. Labeled by kind and cause.", ("kind", "cause")
         )
+        for role in {"collect", "act"} & set(self.roles):
+            self.lease_taken.labels(role)
+        for result in EVENTS if "act" in self.roles else ():
+            self.events.labels(result)
         if not {"collect", "act"} & set(self.roles):
             return
         for kind in ("node", "pod", "budget", "namespace", "control", "group", "claim"):

@@ -25,6 +25,10 @@ from rebalancer.wire.envelope import Headers
 NEVER = datetime.fromtimestamp(0, UTC)
 KEPT_PLANS = 20_000
 """Plans remembered, newest last: more than a fleet of a thousand nodes makes in a week."""
+KEPT_OBJECTS = 200_000
+"""Objects of one kind remembered, the newest told: several times a large cluster, so that only a fault meets it."""
+KEPT_ALERTS = 1_000
+"""Alerts that are over and can still be asked about: links in messages outlive what they tell of."""
 PARTS: Mapping[str, str] = {
     "nodes": v1.FACT_TOPICS["node"],
     "pods": v1.FACT_TOPICS["pod"],
@@ -57,16 +61,19 @@ class RawRecord(NamedTuple):
 class Store:
     """The latest of everything, by identity. ``unread`` counts records by why they could not be read.
 
-    With a ``cluster`` set, only what is about that cluster is taken in.
+    With a ``cluster`` set, only what is about that cluster is taken in. Everything is bounded, the oldest goes first;
+    ``kept_plans`` is how many plans are remembered.
     """
 
     cluster: str = ""
+    kept_plans: int = KEPT_PLANS
     loans: dict[str, Loan] = field(default_factory=dict)
     pools: dict[str, PoolState] = field(default_factory=dict)
     workloads: dict[str, WorkloadRecord] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
     outcomes: dict[str, dict[str, Outcome]] = field(default_factory=dict)
     alerts: dict[str, RaiseAlert] = field(default_factory=dict)
+    past_alerts: dict[str, RaiseAlert] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     control: Control | None = None
@@ -106,7 +113,7 @@ class Store:
     def take_plan(self, plan: Plan) -> None:
         """Remember a plan; beyond the bound the oldest is forgotten with its outcomes."""
         self.plans.setdefault(plan.id, plan)
-        if len(self.plans) > KEPT_PLANS:
+        if len(self.plans) > self.kept_plans:
             oldest = next(iter(self.plans))
             del self.plans[oldest]
             self.outcomes.pop(oldest, None)
@@ -114,7 +121,7 @@ class Store:
     def take_outcome(self, outcome: Outcome) -> None:
         """Remember an outcome; the same told twice is one."""
         self.outcomes.setdefault(outcome.plan, {})[outcome.id] = outcome
-        if len(self.outcomes) > KEPT_PLANS:
+        if len(self.outcomes) > self.kept_plans:
             del self.outcomes[next(iter(self.outcomes))]
 
     def recent(self, count: int | None = None) -> list[Plan]:
@@ -142,15 +149,22 @@ class Store:
 
 
 def _keep(where: str, key: str) -> Callable[[Store, Any], None]:
-    return lambda store, told: getattr(store, where).__setitem__(getattr(told, key), told)
+    return lambda store, told: _put(getattr(store, where), getattr(told, key), told)
+
+
+def _put(held: dict[str, Any], key: str, value: object, most: int = KEPT_OBJECTS) -> None:
+    held.pop(key, None)  # the newest is last
+    held[key] = value
+    if len(held) > most:
+        del held[next(iter(held))]
 
 
 def _fact(store: Store, observed: FactObserved) -> None:
     match observed.fact:
         case Node() as node:
-            store.nodes[node.uid] = node
+            _put(store.nodes, node.uid, node)
         case Pod() as pod:
-            store.pods[pod.uid] = pod
+            _put(store.pods, pod.uid, pod)
         case Control() as control:
             store.control = control
 
@@ -160,7 +174,9 @@ def _outcome(store: Store, reported: OutcomeReported) -> None:
 
 
 def _clear_alert(store: Store, cleared: ClearAlert) -> None:
-    store.alerts.pop(cleared.id, None)
+    alert = store.alerts.pop(cleared.id, None)
+    if alert is not None:
+        _put(store.past_alerts, alert.id, alert, KEPT_ALERTS)
 
 
 TAKERS: Mapping[str, Callable[[Store, Any], None]] = {

@@ -7,13 +7,13 @@ own; this room only joins them. It reads a store and nothing else, so that it an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from rebalancer.adapters import words
-from rebalancer.core.instructions import WorkloadRecord
+from rebalancer.core.instructions import RaiseAlert, WorkloadRecord
 from rebalancer.core.loans import Loan
 from rebalancer.core.plan import Alternative, EvictGang, Outcome, Plan, Step
 from rebalancer.core.reasons import sentence
@@ -32,7 +32,7 @@ class UnknownTarget(LookupError):  # noqa: N818 - says what happened
 
     def __init__(self, target: str, nearest: tuple[str, ...]) -> None:
         hint = f"; did you mean {', '.join(nearest)}?" if nearest else ""
-        super().__init__(f"no decision, pod, gang, node or loan is called {target!r}{hint}")
+        super().__init__(f"no decision, pod, gang, node, loan or alert is called {target!r}{hint}")
         self.nearest = nearest
 
 
@@ -66,10 +66,24 @@ def why(store: Store, target: str) -> Story:
     node = next(((uid, name) for uid, name in _nodes(store) if target in (uid, name)), None)
     if node is not None:
         return of_node(store, *node, "node", node[1])
+    alert = store.alerts.get(target) or store.past_alerts.get(target)
+    if alert is not None:
+        return of_alert(store, alert)
     gang = _gang_of(store, target)
     if gang is not None:
         return of_gang(store, gang, "gang" if gang == target else "pod", target)
     return _less_exact(store, target)
+
+
+def of_alert(store: Store, alert: RaiseAlert) -> Story:
+    """What an alert says, since when, and the story of what it is about, if there is one."""
+    over = "" if alert.id in store.alerts else ", over by now"
+    told = f"{alert.severity} since {words.moment(alert.since)}{over}: {sentence(alert.because)}"
+    try:
+        about = why(store, alert.target)
+    except UnknownTarget:
+        return Story(alert.id, "alert", told, None, (), (), None, (), None)
+    return replace(about, target=alert.id, kind="alert", sentence=f"{told}; {about.sentence}")
 
 
 def of_plan(store: Store, plan: Plan) -> Story:
@@ -224,6 +238,7 @@ def _less_exact(store: Store, target: str) -> Story:
 def _known(store: Store) -> Iterator[str]:
     yield from store.plans
     yield from store.loans
+    yield from store.alerts
     yield from _gangs(store)
     yield from (name for _, name in _nodes(store))
     yield from (names[1] for _, names in _pods(store))

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 import structlog
 
 from rebalancer.adapters import logs
+from rebalancer.adapters.alerts import Alertmanagers, Board
 from rebalancer.adapters.decode.dialects import dialect
 from rebalancer.adapters.decode.kubernetes import Reading
 from rebalancer.adapters.metrics import Metrics
@@ -23,9 +24,11 @@ from rebalancer.adapters.policyfile import PolicyRefused, load_policy
 from rebalancer.adapters.serving import pages, serving
 from rebalancer.adapters.streams import decide, telemetry
 from rebalancer.adapters.streams.act import Act
+from rebalancer.adapters.streams.alerting import Alerting
 from rebalancer.adapters.streams.app import AppSettings
 from rebalancer.adapters.streams.collect import Collect, Teller
 from rebalancer.adapters.streams.decide import Decide
+from rebalancer.adapters.streams.explaining import Explaining
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.streams.sources import Sources
@@ -80,6 +83,7 @@ class Service:
         self._decide: Decide | None = None
         self._act: Act | None = None
         self._sources: Sources | None = None
+        self._known: Explaining | None = None
         self._digest = self._refused = ""
 
     async def begin(self) -> list[Work]:
@@ -96,11 +100,23 @@ class Service:
         if settings.roles & {Role.COLLECT, Role.ACT}:
             self._begin_at_cluster(policy, publisher)
         self._works.append(self._watch_policy)
+        self._begin_telling(publisher.partition(settings.cluster))
         if settings.http.port:
-            app = pages(self._metrics, self._healths)
+            app = pages(self._metrics, self._healths, self._known)
             await self._stack.enter_async_context(serving(app, settings.http.host, settings.http.port))
         log.info("running", roles=sorted(settings.roles), cluster=settings.cluster, kafka=settings.kafka.bootstrap)
         return self._works
+
+    def _begin_telling(self, partition: int) -> None:
+        """What people hear of it: alerts where act runs, and why things happened where decide or act does."""
+        settings = self._settings
+        if Role.ACT in settings.roles and settings.alerts.alertmanagers:
+            board = Board(settings.cluster, settings.alerts, self._metrics)
+            senders = Alertmanagers(board, settings.alerts, self._metrics)
+            self._works.append(Alerting(settings.kafka, settings.cluster, partition, board, senders).run)
+        if settings.http.port and settings.roles & {Role.DECIDE, Role.ACT}:
+            self._known = Explaining(settings.kafka, settings.cluster, partition)
+            self._works.append(self._known.run)
 
     def _app(self, group: str) -> AppSettings:
         return AppSettings(group, self._settings.kafka, data_dir=self._settings.data_dir)

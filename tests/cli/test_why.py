@@ -121,7 +121,7 @@ def test_an_unknown_target_ends_the_command_with_1(run: Run, folder: Path) -> No
     told = run("why", "a-11", "--from", folder)
     assert told.exit_code == 1
     assert told.stdout == ""
-    assert "no decision, pod, gang, node or loan is called 'a-11'; did you mean a-1" in told.stderr
+    assert "no decision, pod, gang, node, loan or alert is called 'a-11'; did you mean a-1" in told.stderr
 
 
 def test_what_is_not_done_yet_was_only_to_be_done(store: Store) -> None:
