@@ -70,6 +70,7 @@ class Metrics:
         self.planning = Histogram(
             f"{NAMESPACE}_planning_seconds", "Time to make plans once.", buckets=LATENCIES, registry=self.registry
         )
+        self.leader = self._gauge("leader", "1 while this process holds the role's Lease. Labeled by role.", ("role",))
         self.lease_taken = self._counter("lease_taken", "Times the role's lease was taken. Labeled by role.", ("role",))
         self.events = self._counter("events", "Kubernetes Events told. Labeled by result.", ("result",))
         self.term = self._gauge("term", "The decider's fencing term.", ())
@@ -106,6 +107,7 @@ class Metrics:
             "watch_restarts", "Watches that began anew. Labeled by kind and cause.", ("kind", "cause")
         )
         for role in {"collect", "act"} & set(self.roles):
+            self.leader.labels(role)
             self.lease_taken.labels(role)
         for result in EVENTS if "act" in self.roles else ():
             self.events.labels(result)
