@@ -1,0 +1,1 @@
+"""What is shipped to run the product: chart, plain manifests, admission policies, image, compose file."""
