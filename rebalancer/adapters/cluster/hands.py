@@ -9,6 +9,7 @@ own end, so that whoever releases the lease can wait for it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -56,6 +57,12 @@ SIDE_BY_SIDE = 16
 """Requests that one call has under way at the same time: a gang of hundreds must not take all connections."""
 VERSIONS = 512
 """Raw nodes kept between a read and the patch that follows from it; a plan touches at most tens."""
+TOLD_AS = {
+    "read-node": ("get", "node"), "patch-node": ("patch", "node"), "list-pods": ("list", "pod"),
+    "read-members": ("get", "pod"), "read-budgets": ("list", "budget"), "give-notice": ("patch", "pod"),
+    "evict-pod": ("evict", "pod"),
+}  # fmt: skip
+"""Verb and kind under which a call is counted; dry runs count as evictions that were asked for."""
 
 
 class ClusterHands:
@@ -83,6 +90,12 @@ class ClusterHands:
             await asyncio.wait(set(self._under_way))
 
     async def _performed(self, call: Call) -> Answer:
+        began = time.monotonic()
+        answer = await self._safely(call)
+        self._metrics.called(*TOLD_AS[call.kind], answer.kind.value, time.monotonic() - began)
+        return answer
+
+    async def _safely(self, call: Call) -> Answer:
         asked = Asked(self._api, self._held, self._acting.call_timeout.total_seconds())
         try:
             return await self._do(call, asked)

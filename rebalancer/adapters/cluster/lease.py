@@ -87,6 +87,7 @@ class Leadership:
         self._seen: Record | None = None
         self._seen_at = 0.0
         self._wrote: Record | None = None
+        self._silent = False
 
     @property
     def leading(self) -> bool:
@@ -242,8 +243,12 @@ class Leadership:
 
     async def _ask(self, method: str, path: str, within: float, body: object = None) -> Reply | None:
         try:
-            return await self._api.request(method, path, body=body, timeout=within)
+            reply = await self._api.request(method, path, body=body, timeout=within)
         except (ConnectionError, TimeoutError) as error:
             self._metrics.failures.labels(self._role).inc()
-            log.warning("lease: no answer", lease=self._name, why=str(error))
+            if not self._silent:  # told once, not every two seconds for as long as the server is away
+                log.warning("lease: no answer", lease=self._name, why=str(error))
+            self._silent = True
             return None
+        self._silent = False
+        return reply
