@@ -95,6 +95,8 @@ class PoolWatch:
         self.idle_day: str = ""
         self.refusal: Because | None = None
         self.borrower: Because | None = None
+        self.bare: dict[NodeUid, datetime] = {}
+        """Nodes without the GPUs that they are labelled for, and since when."""
         self.paced: Because | None = None
         """Why fewer nodes come home for waiting pods than they need."""
         self.shadow_lent = 0.0

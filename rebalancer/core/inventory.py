@@ -13,7 +13,7 @@ from rebalancer.core.facts import Budget, Control, GangSpec, Namespace, Node, Po
 from rebalancer.core.news import News
 from rebalancer.core.shares import Shares
 from rebalancer.core.stimuli import Fact, FactKind, kind_of
-from rebalancer.core.supply import Totals, footprint, lendable, open_to_others, supply
+from rebalancer.core.supply import Totals, bare, footprint, lendable, open_to_others, supply
 from rebalancer.core.units import GangId, NodeUid, OwnerClass, PodUid, PoolName
 
 
@@ -211,7 +211,7 @@ class Inventory:
                 _count(self.turns, node.pool)
         if old is not None:
             _discard(self.odd, old.pool, old.uid)
-        if new is not None and (new.quarantine or (new.starting and new.gpus == 0 and new.capacity > 0)):
+        if new is not None and (new.quarantine or bare(new)):
             self.odd.setdefault(new.pool, {})[new.uid] = None
 
     def _put_other(self, fact: Fact) -> None:

@@ -37,6 +37,11 @@ def in_order(node: Node) -> bool:
     return node.ready and not (node.cordoned or node.starting or node.quarantine) and node.gpus > 0
 
 
+def bare(node: Node) -> bool:
+    """Whether a node is labelled for GPUs, or has some, of which none can be had (F38)."""
+    return node.gpus == 0 and (node.starting or node.capacity > 0)
+
+
 def usable(node: Node) -> bool:
     """Whether a node counts as supply: in order, and nothing of ours on it without a mark (F36, F38, F58)."""
     return in_order(node) and not node.stray

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,27 @@ def _conflict(rig: Rig) -> None:
 
 
 def _registers_nothing(rig: Rig) -> None:
-    rig.see(node("n1", starting=True, gpus=0))
+    _without(rig, starting=True, capacity=0)
+
+
+def _loses_its_gpus(rig: Rig) -> None:
+    _without(rig, capacity=8)
+
+
+def _without(rig: Rig, **changes: Any) -> None:
+    rig.see(node("n1", gpus=0, **changes))
+    rig.tell(TimePassed())
+    rig.now += timedelta(minutes=10)
+
+
+def _contended(rig: Rig) -> None:
+    why = Because(Reason.CONTENDED, {"node": "n1", "why": "a taint comes back"})
+    rig.tell(OutcomeReported(Outcome("p", POOL, 2, "restore", "uid-n1", Result.BLOCKED, why, rig.now)))
+
+
+def _stuck(rig: Rig) -> None:
+    why = Because(Reason.STUCK, {"pod": "ml/a-0", "seconds": 130})
+    rig.tell(OutcomeReported(Outcome("p", POOL, 1, "evict", "ml/a", Result.BLOCKED, why, rig.now)))
 
 
 def _split(rig: Rig) -> None:
@@ -87,6 +108,9 @@ def _refused(rig: Rig) -> None:
         pytest.param(_unknown, (POOL, "telemetry-silent", "warning"), id="telemetry that knows nothing"),
         pytest.param(_conflict, ("n1", "label-conflict", "warning"), id="labels that contradict"),
         pytest.param(_registers_nothing, ("n1", "node-not-usable", "warning"), id="a labelled node without GPUs"),
+        pytest.param(_loses_its_gpus, ("n1", "node-not-usable", "warning"), id="GPUs none of which is allocatable"),
+        pytest.param(_contended, ("n1", "contended", "warning"), id="a taint that somebody else keeps putting back"),
+        pytest.param(_stuck, ("ml/a", "stuck", "warning"), id="a pod that does not go"),
         pytest.param(_split, ("ml/a", "gang-split", "critical"), id="a gang that is split"),
         pytest.param(_blocked, ("ml/a", "budget-blocked", "warning"), id="an eviction that is blocked"),
         pytest.param(_refused, ("test", "invalid-policy", "warning"), id="a policy that was refused"),
@@ -139,10 +163,47 @@ def test_telemetry_of_one_node_is_enough_to_be_heard() -> None:
     assert raised(rig) == []
 
 
-def test_a_starting_node_that_will_have_its_gpus_and_an_empty_one_are_no_alert() -> None:
+@pytest.mark.parametrize(
+    ("changes", "minutes"),
+    [
+        pytest.param({"starting": True}, 60, id="a starting node whose GPUs are there"),
+        pytest.param({"gpus": 0, "capacity": 0, "starting": True}, 9, id="one that has just begun"),
+        pytest.param({"gpus": 0}, 9, id="one whose plugin restarts"),
+        pytest.param({"gpus": 0, "capacity": 0}, 60, id="one that was never to have GPUs"),
+    ],
+)
+def test_a_node_is_given_time_to_register_its_gpus(changes: dict[str, Any], minutes: int) -> None:
     rig = away("n0")
-    rig.see(node("n1", starting=True), node("n2", gpus=0, capacity=0, starting=True))
+    rig.see(node("n1", **changes))
     assert raised(rig) == []
+    rig.now += timedelta(minutes=minutes)
+    assert raised(rig) == []
+
+
+def test_a_node_that_had_its_gpus_in_between_is_given_its_time_anew() -> None:
+    rig = away("n0")
+    rig.see(node("n1", gpus=0))
+    assert raised(rig) == []
+    rig.now += timedelta(minutes=9)
+    rig.see(node("n1"))
+    assert raised(rig) == []
+    rig.see(node("n1", gpus=0))
+    rig.now += timedelta(minutes=1)
+    assert raised(rig) == []
+    rig.now += timedelta(minutes=10)
+    assert raised(rig) == [("n1", "node-not-usable", "warning")]
+
+
+def test_the_alert_of_a_node_without_gpus_goes_on_standing_after_a_restart() -> None:
+    rig = away("n0")
+    _loses_its_gpus(rig)
+    (alert,) = alerts(rig)
+    again = away("n0")
+    again.now = rig.now
+    again.engine.state.recall_alerts([alert], [])
+    again.see(node("n1", gpus=0))
+    assert cleared(again) == []
+    assert alert.id in again.engine.state.alerts
 
 
 def test_opted_in_pods_on_a_lent_node_are_no_squatters() -> None:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from rebalancer.core.books import order
+from rebalancer.core.facts import Node
 from rebalancer.core.instructions import RaiseAlert
 from rebalancer.core.loans import Loan
 from rebalancer.core.look import Look
@@ -17,6 +18,7 @@ from rebalancer.core.methods.refusals import refuses, stray
 from rebalancer.core.plan import stable_id
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
+from rebalancer.core.supply import bare
 from rebalancer.core.units import Activity, Number, OwnerClass, seconds
 
 CRITICAL = frozenset({Reason.OVERDUE, Reason.GANG_SPLIT, Reason.LOAN_LOST})
@@ -88,7 +90,8 @@ def _paced(state: State, look: Look) -> Iterator[tuple[str, Because]]:
 def _complaints(state: State, look: Look) -> Iterator[tuple[str, Because]]:
     for told in state.complaints.values():
         if told.pool == look.pool:
-            yield told.target, told.because
+            node = state.inventory.nodes.get(told.target)  # people know nodes by name
+            yield (node.name if node is not None else told.target), told.because
 
 
 def _telemetry(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Because]]:
@@ -108,12 +111,22 @@ def _strays(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Beca
 
 
 def _labels(state: State, look: Look, now: datetime) -> Iterator[tuple[str, Because]]:
-    for uid in state.inventory.odd.get(look.pool, ()):
+    odd, without = state.inventory.odd.get(look.pool, {}), state.watches[look.pool].bare
+    for uid in [uid for uid in without if uid not in odd or not bare(state.inventory.nodes[uid])]:
+        del without[uid]
+    for uid in odd:
         node = state.inventory.nodes[uid]
         if node.quarantine:
             because = refuses(state, node, now)
             if because is not None:
                 yield node.name, because
-        elif node.starting and node.gpus == 0 and node.capacity > 0:
-            why = f"labelled for {node.capacity} GPUs, none allocatable"
+        elif bare(node) and _for_long(state, node, now):
+            why = f"{node.capacity} GPUs, none allocatable" if node.capacity else "labelled for GPUs, none registered"
             yield node.name, Because(Reason.NODE_NOT_USABLE, {"node": node.name, "why": why})
+
+
+def _for_long(state: State, node: Node, now: datetime) -> bool:
+    """Whether a node has been without its GPUs for longer than a driver or a plugin takes to come up."""
+    since = state.watches[node.pool].bare.setdefault(node.uid, now)
+    stands = stable_id(state.cluster, Reason.NODE_NOT_USABLE, node.name) in state.alerts  # it did before a restart
+    return stands or now - since >= state.policy.acting.quarantine_ttl
