@@ -96,6 +96,7 @@ def snapshot_began(state: State, stimulus: SnapshotBegan, now: datetime) -> Effe
     """A full listing of a kind begins: what it does not name by its end is gone."""
     del now
     state.snapshots[stimulus.of] = (stimulus.snapshot, {})
+    state.listing_since.setdefault(stimulus.of, stimulus.at)
     return (), []
 
 
@@ -110,4 +111,5 @@ def snapshot_ended(state: State, stimulus: SnapshotEnded, now: datetime) -> Effe
     for uid in [uid for uid in state.inventory.uids(stimulus.of) if uid not in seen]:
         records += _gone(state, state.inventory.delete(stimulus.of, uid), stimulus.at)[1]
     state.synced[stimulus.of] = True
+    state.listing_since.pop(stimulus.of, None)
     return None, records

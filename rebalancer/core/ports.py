@@ -29,14 +29,27 @@ class Hands(Protocol):
         """Carry out one call, bounded in time."""
 
 
+class SightLost(ConnectionError):  # noqa: N818 - says what happened
+    """Changes of these kinds may have been missed: only a new list shows what there is now."""
+
+    def __init__(self, kinds: Sequence[FactKind], why: str) -> None:
+        super().__init__(f"{', '.join(kinds)}: {why}")
+        self.kinds = tuple(kinds)
+
+
 class Eyes(Protocol):
     """Sees a cluster's objects."""
 
     def snapshot(self, of: FactKind) -> Awaitable[Sequence[Fact]]:
-        """A full live list of one kind."""
+        """A full live list of one kind, read from the cluster after this was called."""
 
     def changes(self) -> Awaitable[Sequence[FactObserved | FactDeleted]]:
-        """What changed since the last call; waits until something did, up to the adapter's own bound."""
+        """What changed since the last call; waits until something did, up to the adapter's own bound.
+
+        Raises:
+            SightLost: changes of some kinds may have been missed.
+            ConnectionError, TimeoutError: of any kind.
+        """
 
 
 class World(Hands, Eyes, Protocol):

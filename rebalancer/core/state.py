@@ -95,8 +95,8 @@ class State:
         self.keeping = Keeping()
         self.synced: dict[str, bool] = {}
         self.snapshots: dict[str, tuple[str, dict[str, None]]] = {}
-        self.behind = False
-        self.lag_seconds = 0.0
+        self.listing_since: dict[str, datetime] = {}  # begin of the first list that came to no end since
+        self.behind, self.lag_seconds = False, 0.0
         self.term = -1  # none yet: terms are offsets, and the first offset is 0
 
     # -- policy and brakes -----------------------------------------------------------------------------------
@@ -118,9 +118,14 @@ class State:
         control = self.inventory.control
         return control.paused or control.retired or pool in control.paused_pools
 
-    def complete(self) -> bool:
-        """Whether nodes and pods are known completely and the streams are up to date."""
-        return bool(self.synced.get("node")) and bool(self.synced.get("pod")) and not self.behind
+    def complete(self, now: datetime) -> bool:
+        """Whether nodes and pods are known completely, the streams are up to date, and no list hangs for too long."""
+        return all(self.synced.get(of) and not self._blind(of, now) for of in ("node", "pod")) and not self.behind
+
+    def _blind(self, of: str, now: datetime) -> bool:
+        """Whether a list of this kind is under way for longer than anything may be believed unseen."""
+        since = self.listing_since.get(of)
+        return since is not None and now - since > self.policy.activities.freshness
 
     def recall_alerts(self, standing: Sequence[RaiseAlert], cleared: Sequence[ClearAlert]) -> None:
         """Alerts as they were before a restart."""

@@ -219,7 +219,7 @@ async def _opened(kafka: KafkaSettings, folder: Path, fleet: Fleet) -> AsyncIter
 
 def _knows(role: Decide, fleet: Fleet) -> bool:
     decider = role.decider(CLUSTER)
-    if decider is None or not decider.engine.state.complete():
+    if decider is None or not decider.engine.state.complete(datetime.now(UTC)):
         return False
     return len(decider.engine.state.loan_of) == len(fleet.lent)
 

@@ -71,18 +71,30 @@ def test_a_list_of_one_kind_leaves_the_others() -> None:
     snapshot(rig, node("n0"))
     assert rig.engine.state.inventory.uids("budget") == ["uid-budget-b"]
     assert rig.engine.state.synced == {"node": True}
-    assert not rig.engine.state.complete()
+    assert not rig.engine.state.complete(rig.now)
 
 
 def test_the_picture_is_complete_with_nodes_and_pods_and_streams_up_to_date() -> None:
     rig = Rig()
     rig.sync(node("n0"))
     state = rig.engine.state
-    assert state.complete()
+    assert state.complete(rig.now)
     rig.tell(StreamLagged(behind=True, lag_seconds=400))
-    assert not state.complete()
+    assert not state.complete(rig.now)
     rig.tell(StreamLagged(behind=False, lag_seconds=0))
-    assert state.complete()
+    assert state.complete(rig.now)
+
+
+def test_a_list_that_comes_to_no_end_makes_the_picture_incomplete_until_one_does() -> None:
+    rig = Rig()
+    rig.sync(node("n0"))
+    state, freshness = rig.engine.state, rig.engine.state.policy.activities.freshness
+    rig.tell(SnapshotBegan("pod", "first", rig.now))
+    assert state.complete(rig.now + freshness)
+    rig.tell(SnapshotBegan("pod", "again", rig.now + freshness))
+    assert not state.complete(rig.now + freshness + timedelta(seconds=1))
+    rig.tell(SnapshotEnded("pod", "again", 0, rig.now + freshness))
+    assert state.complete(rig.now + 2 * freshness)
 
 
 def test_terms_only_grow() -> None:
@@ -158,7 +170,7 @@ def test_approval_by_the_brakes_publishes_the_plan_once() -> None:
 def test_an_unsynced_memory_waits_for_a_live_list() -> None:
     rig = Rig()
     rig.tell(Restored((), (), (), (), (), synced=False, at=rig.now))
-    assert not rig.engine.state.complete()
+    assert not rig.engine.state.complete(rig.now)
 
 
 def test_a_deletion_of_what_nobody_knew_changes_nothing() -> None:

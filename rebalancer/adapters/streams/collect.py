@@ -1,7 +1,9 @@
 """The collect role: what a cluster's eyes see becomes facts on Kafka, with marks around full lists.
 
-One holder at a time. A list is told on start, whenever somebody asks on the control topic, and after what was
-seen could not be published. Everything is acknowledged; nothing is decided.
+One holder at a time. A list is told on start, whenever somebody asks on the control topic, after changes were missed
+or could not be published, and now and then. Its begin is told before the cluster is asked, so that an object that
+appears meanwhile counts as listed, and so that a list that cannot be had is seen to hang. Everything is acknowledged;
+nothing is decided.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from rebalancer.adapters.translate import (
     encode_snapshot,
     read,
 )
-from rebalancer.core.ports import Eyes
+from rebalancer.core.ports import Eyes, SightLost
 from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved, SnapshotBegan, SnapshotEnded
 from rebalancer.core.telemetry import DemandSample, NodeSample
 from rebalancer.wire import v1
@@ -63,7 +65,15 @@ class Teller:
 
     async def listing(self, of: FactKind, facts: Sequence[Fact], at: datetime, name: str) -> None:
         """A full list between its marks."""
+        await self.began(of, at, name)
+        await self.listed(of, facts, at, name)
+
+    async def began(self, of: FactKind, at: datetime, name: str) -> None:
+        """A full list follows."""
         await self.post(encode_snapshot(SnapshotBegan(of, name, at), self.cluster))
+
+    async def listed(self, of: FactKind, facts: Sequence[Fact], at: datetime, name: str) -> None:
+        """The objects of the list that began, and its end."""
         for fact in facts:
             await self.post(encode_fact(fact, self.cluster, at))
         await self.post(encode_snapshot(SnapshotEnded(of, name, len(facts), at), self.cluster))
@@ -101,21 +111,30 @@ class Collect:
         cluster: str,
         metrics: Metrics,
         now: Now = lambda: datetime.now(UTC),
+        health: Health | None = None,
+        lists_every: float | None = None,
     ) -> None:
-        self.health = Health("collect", metrics)
+        self.health = health or Health("collect", metrics)
         self._kafka, self._eyes, self._now = kafka, eyes, now
         self._publisher, self._teller = publisher, Teller(publisher, cluster)
         self._lister = Teller(publisher, cluster)  # of its own, so that each learns what of its own was not taken
         self._asked: dict[FactKind, None] = dict.fromkeys(KINDS)
         self._asking = asyncio.Event()
         self._asking.set()
+        self._lists_every = lists_every
+        self._turn = asyncio.Lock()  # what a list says and what changed since are told in the order they were seen
+        self._list_at = datetime.max.replace(tzinfo=UTC)
+        self._overtaken: set[str] = set()
+        """Objects that were seen deleted or changed since the list under way began; it says nothing new of them."""
 
     async def run(self) -> None:
-        """Full lists of everything, then changes; lists again when asked for or after a failure."""
+        """Full lists of everything, then changes; lists again when asked for, after a failure, and now and then."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(), name="collect-requests")
             group.create_task(self._answer(), name="collect-lists")
             group.create_task(self._follow(), name="collect-changes")
+            if self._lists_every is not None:
+                group.create_task(self._repeat(self._lists_every), name="collect-again")
 
     def ask(self, of: FactKind) -> None:
         """A full list of this kind is wanted."""
@@ -133,9 +152,14 @@ class Collect:
                     self.ask(of)
 
     async def _tell_list(self, of: FactKind) -> bool:
+        at, name = self._now(), uuid4().hex  # before the read: what is seen after it is newer than the list
+        self._list_at, self._overtaken = at, set()
         try:
+            await self._lister.began(of, at, name)
             facts = await self._eyes.snapshot(of)
-            await self._lister.listing(of, facts, self._now(), uuid4().hex)
+            async with self._turn:
+                facts = [fact for fact in facts if fact.uid not in self._overtaken]
+                await self._lister.listed(of, facts, at, name)
             await self._lister.settle()
         except (ConnectionError, TimeoutError) as error:
             log.warning("list not told, trying again", kind=of, error=str(error))
@@ -148,12 +172,22 @@ class Collect:
         while True:
             try:
                 changes = await self._eyes.changes()
+            except SightLost as lost:
+                log.warning("changes may have been missed, lists will follow", error=str(lost))
+                self._ask_all(lost.kinds)  # told once a loss: there is nothing to wait for
+                continue
             except (ConnectionError, TimeoutError) as error:
                 log.warning("changes not seen, lists will follow", error=str(error))
                 await self._lost()
                 continue
             try:
-                await self._teller.changes(changes)
+                async with self._turn:
+                    self._overtaken.update(
+                        change.uid if isinstance(change, FactDeleted) else change.fact.uid
+                        for change in changes
+                        if isinstance(change, FactDeleted) or change.at > self._list_at
+                    )
+                    await self._teller.changes(changes)
                 await self._teller.settle()
             except NotPublished as error:
                 log.warning("changes not told, lists will follow", count=len(changes), error=str(error))
@@ -162,10 +196,20 @@ class Collect:
             await asyncio.sleep(0)  # eyes that have nothing to wait for must not starve the others
 
     async def _lost(self) -> None:
-        self.health.metrics.failures.labels("collect").inc()
-        for of in KINDS:
-            self.ask(of)
+        self._ask_all(KINDS)
         await asyncio.sleep(AGAIN)
+
+    def _ask_all(self, kinds: Iterable[FactKind]) -> None:
+        self.health.metrics.failures.labels("collect").inc()
+        for of in kinds:
+            self.ask(of)
+
+    async def _repeat(self, every: float) -> None:
+        """Repairs what no watch and no acknowledgement showed as missed."""
+        while True:
+            await asyncio.sleep(every)
+            for of in KINDS:
+                self.ask(of)
 
     async def _listen(self) -> None:
         """Requests on the control topic from now on; older ones were met by the list at the start."""

@@ -14,8 +14,8 @@ from rebalancer.core.state import State
 from rebalancer.core.units import PoolName
 
 
-def _incomplete(state: State) -> Because | None:
-    if state.complete():
+def _incomplete(state: State, now: datetime) -> Because | None:
+    if state.complete(now):
         return None
     return Because(Reason.CATCHING_UP, {"lag_seconds": round(state.lag_seconds, 1)})
 
@@ -45,21 +45,20 @@ def _recalled(state: State, pool: PoolName) -> Because | None:
 def stops_lend(state: State, look: Look, now: datetime) -> Because | None:
     """Why nothing of this pool may be lent now, or None (telemetry is judged per node)."""
     braked = _braked(state, look.pool) or _recalled(state, look.pool)
-    return _incomplete(state) or braked or _capped(state, look.pool, now)
+    return _incomplete(state, now) or braked or _capped(state, look.pool, now)
 
 
 def stops_load_reclaim(state: State, look: Look, now: datetime) -> Because | None:
     """Why a rising load alone may not bring nodes home now, or None."""
     if look.demand.blind:
         return Because(Reason.TELEMETRY_UNKNOWN, {"node": look.pool, "why": "no fresh verdict"})
-    return _incomplete(state) or _braked(state, look.pool) or _capped(state, look.pool, now)
+    return _incomplete(state, now) or _braked(state, look.pool) or _capped(state, look.pool, now)
 
 
 def stops_pending_reclaim(state: State, look: Look, now: datetime) -> Because | None:
     """Why waiting inference pods may not bring nodes home now, or None. Caps only pace (see the method)."""
-    del now
     held_back = None if state.policy.pace.recall_while_paused else _braked(state, look.pool)
-    return _incomplete(state) or held_back
+    return _incomplete(state, now) or held_back
 
 
 def stops_return(state: State, look: Look, now: datetime) -> Because | None:

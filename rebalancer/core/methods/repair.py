@@ -22,7 +22,7 @@ def propose(state: State, look: Look, now: datetime) -> Iterator[Draft]:
     """One draft for the strays of this pool whose time is over, as many as a plan may touch."""
     control = state.inventory.control
     held = control.paused or look.pool in control.paused_pools
-    if held or not state.complete() or state.mode(look.pool) is not Mode.ACT:
+    if held or not state.complete(now) or state.mode(look.pool) is not Mode.ACT:
         return
     nodes = [state.inventory.nodes[uid] for uid in state.strays if uid in state.inventory.nodes]
     found = sorted((node for node in nodes if _ripe(state, look, node, now)), key=lambda node: node.name)
