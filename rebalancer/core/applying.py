@@ -68,6 +68,8 @@ def _verdict(state: State, stimulus: VerdictGiven, now: datetime) -> Effect:
         return (), []
     state.verdicts[verdict.node] = verdict
     state.heard(verdict.partition, verdict.at)
+    if state.usage.on_loan(verdict.node):
+        state.usage.stir(verdict.node)
     node = state.inventory.nodes.get(verdict.node)
     if node is None:
         return (), []
@@ -156,6 +158,8 @@ def _lag(state: State, stimulus: StreamLagged, now: datetime) -> Effect:
 
 def _restored(state: State, stimulus: Restored, now: datetime) -> Effect:
     """Rebuild memory: ledger, records, forecasts, then open plans with what came back of them."""
+    for memory in stimulus.pools:
+        state.usage.recall(memory.pool, memory.usage, memory.made_at)
     for loan in stimulus.loans:
         ledger.keep(state, loan)
     for record in stimulus.workloads:

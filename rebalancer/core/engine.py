@@ -25,6 +25,7 @@ from rebalancer.core.instructions import (
     RaiseAlert,
     RecordForecast,
     RecordPool,
+    RecordUsage,
 )
 from rebalancer.core.look import Look, look
 from rebalancer.core.methods import lend, protect, reclaim, renew, repair, return_
@@ -32,7 +33,7 @@ from rebalancer.core.plan import EvictGang, LendNode, Method, Plan, stable_id
 from rebalancer.core.policy import Policy
 from rebalancer.core.reasons import Reason
 from rebalancer.core.state import State
-from rebalancer.core.stimuli import Stimulus, TimePassed
+from rebalancer.core.stimuli import Restored, Stimulus, TimePassed, happened
 from rebalancer.core.story import Entry, keys_of, told
 from rebalancer.core.underway import Draft
 from rebalancer.core.units import Mode, PoolName
@@ -76,14 +77,19 @@ class Engine:
 
     def handle(self, stimulus: Stimulus, now: datetime) -> list[Instruction]:
         """Take a stimulus in and answer with what is to be done, in order."""
+        state = self.state
+        state.usage.clock(now)
         if isinstance(stimulus, TimePassed):
+            state.usage.settle(state.inventory, state.verdicts, now)
             instructions = self._plan(now)
         else:
-            touched, instructions = applying.apply(self.state, stimulus, self._homes, now)
+            touched, instructions = applying.apply(state, stimulus, self._homes, now)
             if touched is None:
                 self._all_dirty = True
             else:
                 self._dirty.update(dict.fromkeys(touched))
+        if not isinstance(stimulus, Restored):  # what it tells of counts with the facts that follow, in their time
+            state.usage.settle(state.inventory, state.verdicts, happened(stimulus, now))
         for entry in told(stimulus, instructions, now):
             self._story.append(entry)
         return instructions
@@ -174,13 +180,15 @@ class Engine:
     def _tell(self, seen: Look, now: datetime) -> list[Instruction]:
         state, watch = self.state, self.state.watches[seen.pool]
         instructions = self._sound(protect.alerts(state, seen, now), seen.pool, now)
+        charges, worth = state.usage.tell(seen.pool, seen.policy.model, behind=state.behind)
+        instructions += map(RecordUsage, charges)
         if watch.last_published is None or now - watch.last_published >= PICTURE_EVERY:
             instructions.append(RecordPool(picture.picture(state, seen, now)))
             watch.last_published = now
         learnt = seen.demand.headroom - watch.told_headroom >= max(1.0, LEARNT * watch.headroom.capacity)
         returns = tuple(state.returns.get(seen.pool, ()))
         learnt = learnt or returns != watch.told_returns or watch.rising_since != watch.told_rising
-        if watch.last_forecast is None or learnt or now - watch.last_forecast >= FORECAST_EVERY:
+        if watch.last_forecast is None or learnt or worth or now - watch.last_forecast >= FORECAST_EVERY:
             instructions.append(RecordForecast(picture.memory(state, seen.pool, now)))
             watch.last_forecast, watch.told_headroom, watch.told_returns = now, seen.demand.headroom, returns
             watch.told_rising = watch.rising_since

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from rebalancer.core.charges import Charge, UsageMemory
 from rebalancer.core.loans import Loan
 from rebalancer.core.plan import Plan
 from rebalancer.core.reasons import Because
@@ -89,6 +90,8 @@ class PoolMemory:
     quantiles: Mapping[str, float] = field(default_factory=dict)
     rising_since: datetime | None = None
     """Since when demand and headroom exceed what stands ready: a restart must not debounce anew."""
+    usage: UsageMemory | None = None
+    """Running totals of usage up to ``made_at``; None: nothing was accounted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,14 @@ class RecordForecast:
 
     memory: PoolMemory
     kind: Literal["record-forecast"] = "record-forecast"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordUsage:
+    """Append what a pool or a loan used; told again, or anew after a restart, it has the same id."""
+
+    charge: Charge
+    kind: Literal["record-usage"] = "record-usage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +191,6 @@ class AskSnapshot:
 
 
 Instruction: TypeAlias = (
-    PublishPlan | RecordLoan | RecordWorkload | RecordPool | RecordForecast | RaiseAlert | ClearAlert
+    PublishPlan | RecordLoan | RecordWorkload | RecordPool | RecordForecast | RecordUsage | RaiseAlert | ClearAlert
     | ForgetLoan | ForgetAlert | AskSnapshot
 )  # fmt: skip

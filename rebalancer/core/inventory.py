@@ -42,6 +42,8 @@ class Inventory:
         """Label keys that waiting pods' terms name: a change of another label moves no pod's home."""
         self.asked: dict[PodUid, None] = {}
         """Inference pods that began or ceased to wait, or changed while waiting, since it was last cleared."""
+        self.stirred: dict[NodeUid, None] = {}
+        """Nodes that came, went, or were changed themselves or by their pods, since it was last cleared."""
         self.rooms: dict[PoolName, dict[NodeUid, bool]] = {}
         """Nodes whose room changed since it was last cleared, and whether it may have grown."""
         self.waits: dict[OwnerClass, int] = dict.fromkeys(OwnerClass, 0)
@@ -168,6 +170,7 @@ class Inventory:
         if node is None:
             return None
         self.shares.withdraw(uid)
+        self.stirred[uid] = None
         self._turned(node, None)
         self.elsewhere += open_to_others(node)
         _discard(self.members, node.pool, uid)
@@ -181,6 +184,7 @@ class Inventory:
         node = self.node_named(node_name)
         if node is None:
             return
+        self.stirred[node.uid] = None
         nominated = bool(self.nominated.get(node_name))
         if self.shares.count(node, tuple(self.guests(node_name)), nominated):
             _count(self.candidates, node.pool)

@@ -26,6 +26,7 @@ def keep(state: State, loan: Loan) -> RecordLoan:
     before = state.loans.get(loan.id)
     state.loans[loan.id] = loan
     _index(state, loan)
+    state.usage.loan_changed(loan)
     if loan.open:
         state.keeping.loan_opened(loan.id)
         state.loan_of[loan.node] = loan.id

@@ -124,6 +124,8 @@ def _evicted(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[In
         return []
     if told.result is not Result.DONE or told.numbers.get("members") == 0:
         return []  # nobody was evicted by us: it left by itself
+    step = open_plan.plan.steps[told.step] if open_plan is not None else None
+    state.usage.evicted(told, step.members if isinstance(step, EvictGang) else ())
     workload, namespace = _whose(told, open_plan)
     if not workload:
         return []

@@ -138,4 +138,4 @@ def memory(state: State, pool: str, now: datetime) -> PoolMemory:
     """What headroom has learnt, for the forecast topic and the next restart."""
     watch = state.watches[pool]
     learnt = watch.headroom.memory(pool, now, tuple(state.returns.get(pool, ())))
-    return replace(learnt, rising_since=watch.rising_since)
+    return replace(learnt, rising_since=watch.rising_since, usage=state.usage.memory(pool))

@@ -36,6 +36,7 @@ from rebalancer.core.units import (
     PoolName,
     WorkloadId,
 )
+from rebalancer.core.usage import Usage
 
 RETURNS_KEPT = 32
 """Measured return times remembered per pool."""
@@ -56,7 +57,7 @@ class State:
         """Start empty under a policy."""
         self.cluster = cluster
         self.policy = policy
-        self.inventory = Inventory()
+        self.inventory, self.usage = Inventory(), Usage(cluster)
         self.verdicts: dict[NodeUid, Verdict] = {}
         self.heartbeats: dict[int, datetime] = {}
         self.loans: dict[LoanId, Loan] = {}

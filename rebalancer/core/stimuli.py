@@ -193,3 +193,15 @@ _KINDS: tuple[tuple[type, FactKind], ...] = (
 def kind_of(fact: Fact) -> FactKind:
     """The fact's kind by its class."""
     return next(kind for cls, kind in _KINDS if isinstance(fact, cls))
+
+
+def happened(stimulus: Stimulus, now: datetime) -> datetime:
+    """When what a stimulus tells of happened in the world; ``now`` for what has no moment of its own."""
+    match stimulus:
+        case FactObserved() | FactDeleted() | SnapshotEnded():
+            return stimulus.at
+        case VerdictGiven():
+            return stimulus.verdict.at
+        case OutcomeReported():
+            return stimulus.outcome.at
+    return now

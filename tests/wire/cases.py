@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from rebalancer.adapters import translate as wire
-from rebalancer.core import facts, instructions, loans, plan, stimuli, telemetry
+from rebalancer.core import charges, facts, instructions, loans, plan, stimuli, telemetry
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.units import Activity, Mode, OwnerClass
 from rebalancer.wire.envelope import Record
@@ -65,7 +65,20 @@ POOL = instructions.PoolState(
     shadow={"gpu_hours_lent": 12.0},
 )  # fmt: skip
 MEMORY = instructions.PoolMemory(
-    "infer-a100", AT, AT, 60, (3.0, math.nan, 5.5), 0.97, 12.0, 1.0e6, (94.0,), 300.0, {"0.5": 66.0, "0.9": 71.0}
+    "infer-a100", AT, AT, 60, (3.0, math.nan, 5.5), 0.97, 12.0, 1.0e6, (94.0,), 300.0, {"0.5": 66.0, "0.9": 71.0},
+    usage=charges.UsageMemory(
+        AT,
+        AT,
+        (charges.UsageRow("loan-1", "ml/train-7b", AT, (8, 8, 0, 0, 0), (7, 7, 0, 0, 0), AT, 1, "ml", "research"),),
+        ("eviction-1",),
+    ),
+)  # fmt: skip
+LOAN_USAGE = charges.LoanUsage(
+    "usage-2", "loan-1", AT - timedelta(hours=1), AT, "infer-a100", "ml", "research", "ml/train-7b", "A100",
+    28000.5, 27360.0, 64.0, 12.5, 799.5, "node-uid-7", "a100-07", "usage-1",
+)  # fmt: skip
+POOL_USAGE = charges.PoolUsage(
+    "usage-3", "infer-a100", AT - timedelta(hours=1), AT, 576000.0, 230400.0, 57600.0, 240.0, 258960.0, 28800.0
 )
 LOAN = loans.Loan(
     "loan-1", "node-uid-7", "a100-07", "infer-a100", OwnerClass.TRAINING, "ml/train-7b", 8, Mode.ACT,
@@ -118,6 +131,8 @@ SAID: Mapping[str, object] = {
     "state.pool": POOL,
     "state.loan": LOAN,
     "state.workload": WORKLOAD,
+    "usage.loan": LOAN_USAGE,
+    "usage.pool": POOL_USAGE,
     "forecast.pool": MEMORY,
     "decision.plan": PLAN,
     "decision.term": wire.TermRecord("decide-0", AT),
@@ -127,7 +142,7 @@ SAID: Mapping[str, object] = {
     "journal": wire.JournalEntry(STIMULUS, AT),
     "barrier": wire.Barrier(17, AT, "3"),
 }
-"""What each kind of record says once it is decoded. ``usage.loan`` has no maker yet, only a model."""
+"""What each kind of record says once it is decoded."""
 
 RECORDS: Mapping[str, Record] = {
     "fact.node": wire.encode_fact(NODE, CLUSTER, AT),
@@ -148,6 +163,8 @@ RECORDS: Mapping[str, Record] = {
     "state.pool": wire.encode_pool(POOL, CLUSTER),
     "state.loan": wire.encode_loan(LOAN, CLUSTER, AT),
     "state.workload": wire.encode_workload(WORKLOAD, CLUSTER, AT),
+    "usage.loan": wire.encode_usage(LOAN_USAGE, CLUSTER),
+    "usage.pool": wire.encode_usage(POOL_USAGE, CLUSTER),
     "forecast.pool": wire.encode_forecast(MEMORY, CLUSTER),
     "decision.plan": wire.encode_plan(PLAN, CLUSTER),
     "decision.term": wire.encode_term(wire.TermRecord("decide-0", AT), CLUSTER),

@@ -21,6 +21,7 @@ from rebalancer.core.instructions import (
     RecordForecast,
     RecordLoan,
     RecordPool,
+    RecordUsage,
     RecordWorkload,
 )
 from rebalancer.core.stimuli import FactDeleted
@@ -79,8 +80,8 @@ def test_headers_and_body_carry_one_identity(name: str) -> None:
     assert headers["content-type"] == b"application/json"
 
 
-def test_every_kind_has_a_case_here_but_the_one_that_nobody_writes_yet() -> None:
-    assert {kind.name for kind in v1.KINDS} - set(cases.RECORDS) == {"usage.loan"}
+def test_every_kind_has_a_case_here() -> None:
+    assert {kind.name for kind in v1.KINDS} == set(cases.RECORDS)
 
 
 def test_gaps_of_a_forecast_come_back_as_gaps() -> None:
@@ -127,6 +128,8 @@ INSTRUCTIONS: list[tuple[Instruction, str]] = [
     (RecordWorkload(cases.WORKLOAD), "state.workload"),
     (RecordPool(cases.POOL), "state.pool"),
     (RecordForecast(cases.MEMORY), "forecast.pool"),
+    (RecordUsage(cases.LOAN_USAGE), "usage.loan"),
+    (RecordUsage(cases.POOL_USAGE), "usage.pool"),
     (RaiseAlert("alert-1", "critical", "a100-07", "infer-a100", cases.LENT, cases.AT, {"seconds": 30}), "alert.raised"),
     (ClearAlert("alert-1", cases.AT), "alert.cleared"),
     (AskSnapshot("pod", cases.TOO_LARGE), "control.snapshot"),

@@ -24,6 +24,7 @@ from rebalancer.adapters.translate.encode import (
     encode_snapshot,
     encode_term,
     encode_tombstone,
+    encode_usage,
     encode_verdict,
     encode_workload,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "encode_stimulus",
     "encode_term",
     "encode_tombstone",
+    "encode_usage",
     "encode_verdict",
     "encode_workload",
     "key_partition",

@@ -17,7 +17,7 @@ from rebalancer.adapters.translate import messages as say
 from rebalancer.adapters.translate.messages import Content, Received, Tombstone, WireError
 from rebalancer.adapters.translate.shapes import constructor
 from rebalancer.adapters.translate.stimuli import decode_stimulus
-from rebalancer.core import facts, instructions, loans, plan, stimuli, telemetry
+from rebalancer.core import charges, facts, instructions, loans, plan, stimuli, telemetry
 from rebalancer.core.stimuli import FactDeleted, FactKind
 from rebalancer.wire import v1
 from rebalancer.wire.envelope import RESERVED, Envelope, Headers, header
@@ -64,7 +64,8 @@ MAKERS: dict[str, Make] = {
     "state.pool": _plain(instructions.PoolState),
     "state.loan": _plain(loans.Loan),
     "state.workload": _plain(instructions.WorkloadRecord),
-    "usage.loan": lambda data, _: data,
+    "usage.loan": _plain(charges.LoanUsage),
+    "usage.pool": _plain(charges.PoolUsage),
     "forecast.pool": _plain(instructions.PoolMemory),
     "decision.plan": _plain(plan.Plan),
     "decision.term": _dated(say.TermRecord),

@@ -16,6 +16,7 @@ from rebalancer.adapters.translate.messages import Barrier, SnapshotRequested, T
 from rebalancer.adapters.translate.plain import exact, internal, public, shallow
 from rebalancer.adapters.translate.stimuli import stimulus_bytes
 from rebalancer.core import instructions as ask
+from rebalancer.core.charges import Charge, LoanUsage
 from rebalancer.core.facts import Budget, Control, GangSpec, Namespace, Node, Pod
 from rebalancer.core.loans import Loan
 from rebalancer.core.plan import Outcome, Plan
@@ -120,6 +121,13 @@ def encode_forecast(memory: ask.PoolMemory, cluster: str) -> Record:
     return _seal((v1.FORECAST_POOL, key, "forecast.pool"), cluster, memory.made_at, public(memory))
 
 
+def encode_usage(charge: Charge, cluster: str) -> Record:
+    """What a pool or a loan used in an hour, as of its end."""
+    if isinstance(charge, LoanUsage):
+        return _seal((v1.USAGE_LOAN, charge.loan, "usage.loan"), cluster, charge.until, public(charge))
+    return _seal((v1.USAGE_LOAN, f"{cluster}/{charge.pool}", "usage.pool"), cluster, charge.until, public(charge))
+
+
 def encode_loan(loan: Loan, cluster: str, at: datetime) -> Record:
     """The loan's latest state for the ledger."""
     return _explain((v1.STATE_LOAN, loan.id, "state.loan"), cluster, at, loan)
@@ -177,6 +185,7 @@ _OF_INSTRUCTION: dict[type, Callable[[Any, str, datetime], Record]] = {
     ask.RecordWorkload: lambda told, cluster, at: encode_workload(told.record, cluster, at),
     ask.RecordPool: lambda told, cluster, _: encode_pool(told.state, cluster),
     ask.RecordForecast: lambda told, cluster, _: encode_forecast(told.memory, cluster),
+    ask.RecordUsage: lambda told, cluster, _: encode_usage(told.charge, cluster),
     ask.RaiseAlert: lambda told, cluster, _: encode_alert(told, cluster),
     ask.ClearAlert: lambda told, cluster, _: encode_alert(told, cluster),
     ask.ForgetLoan: lambda told, cluster, at: _seal((v1.STATE_LOAN, told.loan, "state.loan"), cluster, at, None),

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from rebalancer.core.charges import Charge
 from rebalancer.core.instructions import ClearAlert, PoolMemory, PoolState, RaiseAlert, WorkloadRecord
 from rebalancer.core.loans import Loan
 from rebalancer.core.plan import Plan
 from rebalancer.core.reasons import Because
 from rebalancer.core.stimuli import FactKind, Stimulus
 from rebalancer.core.telemetry import NodeSample
-from rebalancer.wire.v1.pools import LoanUsage
 
 Stage: TypeAlias = Literal["topic", "bytes", "envelope", "shape", "meaning", "route", "handle"]
 """Where it stopped. Reading: not our topic; not JSON; not our envelope; wrong fields; a word we do not know. After
@@ -72,7 +72,7 @@ class Tombstone:
 
 Content: TypeAlias = (
     Stimulus | NodeSample | PoolState | PoolMemory | Loan | WorkloadRecord | Plan | RaiseAlert | ClearAlert
-    | LoanUsage | Barrier | TermRecord | SnapshotRequested | JournalEntry | Tombstone
+    | Charge | Barrier | TermRecord | SnapshotRequested | JournalEntry | Tombstone
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, cast
 from pydantic import TypeAdapter, create_model
 
 from rebalancer.wire.envelope import TYPE_PREFIX, Envelope, Shape
-from rebalancer.wire.v1 import decisions, facts, marks, pools, telemetry
+from rebalancer.wire.v1 import decisions, facts, marks, pools, telemetry, usage
 
 FACT_MODELS: Mapping[str, type[Shape]] = {
     "node": facts.Node,
@@ -69,7 +69,8 @@ KINDS: tuple[Kind, ...] = (
     Kind("state.pool", (STATE_POOL,), pools.PoolState),
     Kind("state.loan", (STATE_LOAN,), decisions.Loan),
     Kind("state.workload", (STATE_WORKLOAD,), decisions.WorkloadRecord),
-    Kind("usage.loan", (USAGE_LOAN,), pools.LoanUsage),
+    Kind("usage.loan", (USAGE_LOAN,), usage.LoanUsage),
+    Kind("usage.pool", (USAGE_LOAN,), usage.PoolUsage),
     Kind("forecast.pool", (FORECAST_POOL,), pools.PoolMemory),
     Kind("decision.plan", (PLAN,), decisions.Plan),
     Kind("decision.term", (PLAN,), decisions.Term),

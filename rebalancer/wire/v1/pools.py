@@ -1,4 +1,4 @@
-"""Pools over time: their public picture, what is forecast for them, and what loans used (for chargeback)."""
+"""Pools over time: their public picture, and what is forecast for them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from rebalancer.wire.envelope import Count, Moment, Name, Shape, Text, Whole
+from rebalancer.wire.v1.usage import UsageMemory
 
 
 class PoolState(Shape):
@@ -62,22 +63,5 @@ class PoolMemory(Shape):
     """Quantile to GPUs within the horizon."""
     rising_since: Moment | None = None
     """Since when demand and headroom exceed what stands ready; null: they do not."""
-
-
-class LoanUsage(Shape):
-    """What a loan used in one hour or part of it; appended, never changed."""
-
-    loan: Name
-    since: Moment
-    until: Moment
-    lender: Name
-    borrower_namespace: Text
-    borrower_queue: Text
-    gang: Text
-    model: Text
-    allocated_gpu_seconds: float
-    busy_gpu_seconds: float
-    transit_gpu_seconds: float
-    lost_gpu_seconds: float
-    corrects: Text = ""
-    """Id of the record that this one replaces."""
+    usage: UsageMemory | None = None
+    """Running totals of usage up to ``made_at``; internal to the product."""
