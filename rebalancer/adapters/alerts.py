@@ -138,7 +138,12 @@ class Board:
 
     def _annotations(self, alert: RaiseAlert) -> dict[str, str]:
         told = sentence(alert.because)
-        found = {"summary": told[:200], "description": f"{told[:1].upper()}{told[1:]}.", "id": alert.id}
+        since = alert.since.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")
+        found = {
+            "summary": told[:200],
+            "description": f"{told[:1].upper()}{told[1:]} (first seen {since}).",
+            "id": alert.id,
+        }
         found |= {f"n_{name}": str(value) for name, value in alert.because.numbers.items()}
         if self._runbooks:
             found["runbook_url"] = f"{self._runbooks}/{name_of(alert.because.reason)}.md"

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from rebalancer.adapters.decode.foreign import FORMATS
-from rebalancer.adapters.tallies import EvictionTally, PoolTally
+from rebalancer.adapters.evictions import EvictionTally
+from rebalancer.adapters.tallies import PoolTally
 from rebalancer.core.plan import Method, Result
 from rebalancer.core.protocol.calls import AnswerKind
 from rebalancer.core.reasons import Reason

@@ -1,4 +1,4 @@
-"""What pools, loans, alerts and evictions look like to Prometheus: kept from what decide publishes and act tells.
+"""What pools, loans and standing alerts look like to Prometheus: kept from what decide publishes.
 
 The pools are those of the policy: each has all its series from the start, and none once the policy no longer names it.
 What this process does not decide is NaN: of two replicas the one that knows has numbers (`max by (pool)`). What is
@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -25,15 +25,14 @@ from rebalancer.core.instructions import (
     RecordPool,
 )
 from rebalancer.core.loans import OPEN_PHASES, Loan, LoanPhase
-from rebalancer.core.plan import FINAL, EvictGang, Outcome, Plan, Result
 from rebalancer.core.reasons import Reason
 from rebalancer.core.units import Mode
 
 PREFIX = "gpu_rebalancer"
 OTHER = "other"
 """The pool of what names a pool that the policy does not have: label values are never foreign."""
-PLANS_REMEMBERED = 4_096
-"""Plans whose evictions may still be told; more than a large fleet makes while a plan is valid."""
+LASTED = (600.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 86400.0)
+"""Seconds: the minimum run time, short for a loan, and from there to longer than any window."""
 GPUS: Mapping[str, str] = {
     "owned": "that the pool owns",
     "busy": "at home and busy",
@@ -67,9 +66,6 @@ ALERTED = (
     Reason.THROTTLED,
 )  # fmt: skip
 """Reasons that alerts stand for; others count as `other`."""
-WHY_EVICTED = (
-    Reason.INFERENCE_PENDING, Reason.INFERENCE_RISING, Reason.LOAN_DUE, Reason.OPERATOR_RECALL, Reason.RETIRING,
-)  # fmt: skip
 
 
 class PoolTally(Collector):
@@ -82,13 +78,20 @@ class PoolTally(Collector):
         self._pictures: dict[str, PoolState] = {}
         self._loans: dict[str, Loan] = {}
         self._alerts: dict[str, tuple[str, str]] = {}
+        self._lasted = Histogram(
+            f"{PREFIX}_loan_seconds", "How long loans lasted that came home, from lent to restored. Labeled by pool.",
+            ("pool",), buckets=LASTED, registry=registry,
+        )  # fmt: skip
         registry.register(self)
 
     def adopt(self, pools: Iterable[str]) -> None:
         """The policy's pools; series of others go away."""
-        self._pools = tuple(sorted(set(pools)))
-        for gone in set(self._pictures) - set(self._pools):
-            del self._pictures[gone]
+        before, self._pools = self._pools, tuple(sorted(set(pools)))
+        for gone in set(before) - set(self._pools):
+            self._pictures.pop(gone, None)
+            self._lasted.remove(gone)
+        for pool in self._pools:
+            self._lasted.labels(pool)
 
     def restored(self, loans: Iterable[Loan], alerts: Iterable[RaiseAlert]) -> None:
         """What a decider found when it began: from here on this process knows."""
@@ -112,6 +115,7 @@ class PoolTally(Collector):
             case RecordPool(state=state):
                 self._pictures[state.pool] = state
             case RecordLoan(loan=loan):
+                self._ended(loan)
                 self._loan(loan)
             case ForgetLoan(loan=gone):
                 self._loans.pop(gone, None)
@@ -128,6 +132,11 @@ class PoolTally(Collector):
         yield self._overdue()
         yield self._next_due()
         yield self._standing()
+
+    def _ended(self, loan: Loan) -> None:
+        home = loan.phase is LoanPhase.RETURNED and loan.id in self._loans and not loan.virtual
+        if home and loan.lent_at is not None and loan.closed_at is not None:
+            self._lasted.labels(self._pool(loan.lender)).observe((loan.closed_at - loan.lent_at).total_seconds())
 
     def _loan(self, loan: Loan) -> None:
         """Only what is out or lost is kept: the ledger has the rest."""
@@ -220,66 +229,3 @@ class PoolTally(Collector):
 
 def _family(name: str, text: str, labels: tuple[str, ...]) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=labels)
-
-
-class EvictionTally:
-    """Evictions as act tells them: each pod once, under the reason for which it went or did not go."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._pools: frozenset[str] = frozenset()
-        self._plans: dict[str, Plan] = {}
-        self._series: set[tuple[str, str, str]] = set()
-        self._pods = Counter(
-            f"{PREFIX}_evictions", "Pods that plans were to evict, by what became of them. Labeled by pool, result and "
-            "reason.", ("pool", "result", "reason"), registry=registry,
-        )  # fmt: skip
-        self._gangs = Counter(
-            f"{PREFIX}_gangs_evicted", "Gangs of which pods were evicted. Labeled by pool and reason.",
-            ("pool", "reason"), registry=registry,
-        )  # fmt: skip
-
-    def adopt(self, pools: Iterable[str]) -> None:
-        """The policy's pools: their series begin at 0, those of others go away."""
-        self._pools = frozenset(pools)
-        for labels in sorted(self._series):
-            if labels[0] not in self._pools:
-                self._series.remove(labels)
-                self._pods.remove(*labels)
-                if labels[1] == Result.DONE.value:
-                    self._gangs.remove(labels[0], labels[2])
-        for pool in sorted(self._pools):
-            for reason in WHY_EVICTED:
-                self._add(pool, Result.DONE, reason, 0, gangs=0)
-
-    def heard(self, plan: Plan) -> None:
-        """A plan whose outcomes may come."""
-        self._plans[plan.id] = plan
-        if len(self._plans) > PLANS_REMEMBERED:
-            del self._plans[next(iter(self._plans))]
-
-    def told(self, outcome: Outcome) -> None:
-        """An outcome, told for the first time."""
-        if outcome.kind != "evict" or outcome.result not in FINAL or outcome.step < 0:
-            return
-        plan = self._plans.get(outcome.plan)
-        step = plan.steps[outcome.step] if plan is not None and outcome.step < len(plan.steps) else None
-        if plan is None or not isinstance(step, EvictGang):
-            return
-        gone = _gone(outcome)
-        self._add(outcome.pool, Result.DONE, plan.because.reason, gone, gangs=min(gone, 1))
-        if outcome.result is not Result.DONE:
-            self._add(outcome.pool, outcome.result, outcome.because.reason, len(step.members) - gone, gangs=0)
-
-    def _add(self, pool: str, result: Result, reason: Reason, pods: int, *, gangs: int) -> None:
-        labels = (pool if pool in self._pools else OTHER, result.value, reason.value)
-        self._series.add(labels)
-        self._pods.labels(*labels).inc(max(0, pods))
-        if result is Result.DONE:
-            self._gangs.labels(labels[0], labels[2]).inc(gangs)
-
-
-def _gone(outcome: Outcome) -> int:
-    """How many pods of the gang went because of us: also of a gang that was given up half gone."""
-    if outcome.result is Result.DONE:
-        return int(outcome.numbers.get("members", 0))
-    return int(outcome.because.numbers.get("gone", 0)) if outcome.because.reason is Reason.GANG_SPLIT else 0
