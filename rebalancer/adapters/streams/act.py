@@ -18,11 +18,11 @@ from rebalancer.adapters.logs import concerned
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.adapters.streams.dlq import DeadLetters, refused
-from rebalancer.adapters.streams.following import Following
+from rebalancer.adapters.streams.following import Following, unheard
 from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import Came, Loaded, read_patiently
-from rebalancer.adapters.streams.outbox import Outbox, answer, brakes_now, due_now
+from rebalancer.adapters.streams.outbox import Outbox, Witness, answer, brakes_now, due_now
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, read
 from rebalancer.core.facts import Control
@@ -61,10 +61,12 @@ class Act:
         gate: Gate | None = None,
         on_barrier: Callable[[Barrier], None] | None = None,
         fetch_wait_ms: int | None = None,
+        witness: Witness | None = None,
+        health: Health | None = None,
     ) -> None:
         metrics.adopt(policy.pools)
         self.actor = Actor(policy, epoch)
-        self.health = Health("act", metrics)
+        self.health = health or Health("act", metrics)
         self.policy = policy
         self.ready = asyncio.Event()
         self._kafka, self._cluster, self._fetch_wait_ms = kafka, cluster, fetch_wait_ms
@@ -74,7 +76,7 @@ class Act:
         self._dead = DeadLetters(publisher, metrics, "act")
         self._partition = publisher.partition(cluster)
         self._held: list[tuple[Came, Received]] = []
-        self._told = Outbox(publisher, cluster, metrics)
+        self._told = Outbox(publisher, cluster, metrics, witness)
         self._calls: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._wake = asyncio.Event()
@@ -83,15 +85,20 @@ class Act:
             probing=not self._gate.lockstep, fetch_wait_ms=fetch_wait_ms,
         )  # fmt: skip
         self._silent_since: datetime | None = None
+        self._may_act = asyncio.Event()
+        self._may_act.set()
 
     async def run(self) -> None:
         """Until cancelled: what was there, then what comes. Calls under way are abandoned with it."""
         try:
-            loaded = await self._restore()
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._following.run(loaded.ends, INPUTS), name="act-plans")
                 if not self._gate.lockstep:
                     group.create_task(self._drive(), name="act-calls")
+                    group.create_task(
+                        unheard(self.ready, self.policy.acting.kafka_silent, self._silent), name="act-alone"
+                    )
+                loaded = await self._restore()
+                group.create_task(self._following.run(loaded.ends, INPUTS), name="act-plans")
         finally:
             for task in self._calls:
                 task.cancel()
@@ -113,6 +120,7 @@ class Act:
         since = dict.fromkeys((v1.PLAN, v1.OUTCOME, v1.CONTROL), datetime.now(UTC) - TAIL)
         topics = [*INPUTS, v1.OUTCOME]
         loaded = await read_patiently(self._kafka, topics, self._partition, since, self._fetch_wait_ms)
+        self._may_act.clear()  # a plan must not begin before the later record that calls it off was read
         outcomes = [await self._understood(one) for one in loaded.records[v1.OUTCOME]]
         told = [one.content for one in outcomes if one is not None]
         self.actor.adopt(one.outcome for one in told if isinstance(one, OutcomeReported))
@@ -121,7 +129,9 @@ class Act:
         for topic in INPUTS:
             for one in loaded.records[topic]:
                 await self._take(one)
+        self._heard()
         self.ready.set()
+        self._may_act.set()
         return loaded
 
     async def _understood(self, record: Came) -> Received | None:
@@ -181,6 +191,7 @@ class Act:
     async def _drive(self) -> None:
         while True:
             await self._sleep()
+            await self._may_act.wait()
             self.health.round(0)  # an act with nothing to do is alive
             calls = self.actor.advance(self._gate.now())
             self._tell(self.actor.outcomes())
@@ -267,6 +278,8 @@ class Act:
         self._silent_since = None
 
     async def _silent(self, silent: timedelta) -> None:
+        if not self._may_act.is_set():
+            return
         self._silent_since = self._silent_since or self._gate.now() - silent
         await self.alone(self._gate.now())
 

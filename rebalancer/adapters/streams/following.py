@@ -24,6 +24,15 @@ PROBE = 10.0
 AGAIN = 2.0
 
 
+async def unheard(loaded: asyncio.Event, bound: timedelta, silent: Callable[[timedelta], Awaitable[None]]) -> None:
+    """Until all is loaded: a broker from which nothing can be read is silent, from the beginning on."""
+    began, pace = time.monotonic(), min(PROBE, bound.total_seconds())
+    while not loaded.is_set():
+        await asyncio.sleep(pace)
+        if not loaded.is_set():
+            await silent(timedelta(seconds=time.monotonic() - began))
+
+
 class Following:
     """Hands every record over in turn; ``heard`` is called at every sign of life, ``silent`` when there was none."""
 

@@ -25,6 +25,8 @@ class Health:
     loading: set[int] = field(default_factory=set)
     behind: bool = False
     lag_seconds: float = 0.0
+    standby: bool = False
+    """Whether another process does the role's work and this one waits to take over: ready, and told apart."""
     progressed: float = field(default_factory=time.monotonic)
     ended: Callable[[], bool] = lambda: False
     """Whether the stream library under the role has given up, though the role still ticks."""
@@ -69,6 +71,7 @@ class Health:
             "role": self.role,
             "ready": self.ready,
             "alive": self.alive,
+            "standby": self.standby,
             "loading": sorted(self.loading),
             "behind": self.behind,
             "lag_seconds": round(self.lag_seconds, 3),

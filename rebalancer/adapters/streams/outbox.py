@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Protocol
 
 import structlog
 
@@ -33,11 +34,21 @@ REMEMBERED = 4_096
 """Plans made alone that are remembered, so that each is told once."""
 
 
+class Witness(Protocol):
+    """Somebody who tells others, best effort, what act does; must neither raise nor wait."""
+
+    def heard(self, plan: Plan) -> None:
+        """A plan whose outcomes may follow."""
+
+    def told(self, outcome: Outcome) -> None:
+        """What became of one of its steps."""
+
+
 class Outbox:
     """Outcomes of one cluster, in order."""
 
-    def __init__(self, publisher: Publisher, cluster: str, metrics: Metrics) -> None:
-        self._publisher, self._cluster, self._metrics = publisher, cluster, metrics
+    def __init__(self, publisher: Publisher, cluster: str, metrics: Metrics, witness: Witness | None = None) -> None:
+        self._publisher, self._cluster, self._metrics, self._witness = publisher, cluster, metrics, witness
         self._waiting: deque[Record] = deque(maxlen=BUFFER)
         self._alone: dict[PlanId, None] = {}
 
@@ -50,6 +61,8 @@ class Outbox:
         """A plan whose outcomes will be told."""
         if self._metrics.evictions is not None:
             self._metrics.evictions.heard(plan)
+        if self._witness is not None:
+            self._witness.heard(plan)
 
     def decided(self, plan: Plan) -> None:
         """What act decided alone is told like any plan, once, when Kafka hears again."""
@@ -68,6 +81,8 @@ class Outbox:
             self._metrics.outcomes.labels(outcome.result.value).inc()
             if self._metrics.evictions is not None:
                 self._metrics.evictions.told(outcome)
+            if self._witness is not None:
+                self._witness.told(outcome)
             _logged(outcome)
 
     async def flush(self, patience: float) -> None:
