@@ -115,7 +115,7 @@ class Product:
     def __init__(self, place: Place, policy: str) -> None:
         self.place = place
         place.folder.mkdir(parents=True, exist_ok=True)
-        (place.folder / "policy.yaml").write_text(policy)
+        self.adopt(policy)
         self.replicas: dict[str, Replica] = {}
         self._keeper = Keeper()
 
@@ -127,6 +127,10 @@ class Product:
         if wait:
             replica.await_ready()
         return replica
+
+    def adopt(self, policy: str) -> None:
+        """Another policy file: the product looks at it every ten seconds."""
+        (self.place.folder / "policy.yaml").write_text(policy)
 
     def tails(self) -> str:
         """The ends of all logs, for a message."""

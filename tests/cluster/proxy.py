@@ -47,6 +47,8 @@ class Fault:
     status: int = 0
     body: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
+    skip: int = 0
+    """So many that match pass first."""
     times: int = FOREVER
     after: bool = False
     """The API server does what is asked, and only its answer is withheld or replaced."""
@@ -146,7 +148,11 @@ class Proxy:
         dry = "dryRun=All" in request.query_string or b'"dryRun":["All"]' in body.replace(b" ", b"")
         for fault in list(self._faults):
             fits = fault.method == request.method and fault.path.search(request.path_qs)
-            if fits and fault.times > 0 and fault.dry in (None, dry):
+            if not fits or fault.times <= 0 or fault.dry not in (None, dry):
+                continue
+            if fault.skip > 0:
+                fault.skip -= 1
+            else:
                 fault.times -= 1
                 fault.met += 1
                 return fault

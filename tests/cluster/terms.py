@@ -51,13 +51,14 @@ ACTING: Mapping[str, Any] = {
 
 
 class Pool(NamedTuple):
-    """One lending pool of a story: its name, its GPU model, and when it lends."""
+    """One lending pool of a story: its name, its GPU model, how many nodes it has, and when it lends."""
 
     name: str
     model: str
+    nodes: int = 1
     windows: Any = "always"
     mode: str = "act"
-    floor_nodes: int = 1
+    floor_nodes: int = 0
     floor_share: str = "0%"
 
     def entry(self) -> dict[str, Any]:
