@@ -22,6 +22,8 @@ class Shares:
         self.pools: dict[PoolName, Totals] = {}
         self.empty: dict[PoolName, dict[NodeUid, None]] = {}
         self.squatted: dict[NodeUid, None] = {}
+        self.barred: dict[NodeUid, None] = {}
+        """Lent nodes on which somebody has put the owner's taint back: no borrower can land there."""
         self.shelves: dict[PoolName, dict[int, list[tuple[str, NodeUid]]]] = {}
         self._shelf: dict[NodeUid, tuple[PoolName, int, str]] = {}
         self._shares: dict[NodeUid, tuple[PoolName, Totals]] = {}
@@ -35,6 +37,8 @@ class Shares:
         self.pools.setdefault(node.pool, Totals()).add(share, 1)
         if node.loan is not None and any(squats(pod) for pod in guests):
             self.squatted[node.uid] = None
+        if node.mark is not None and node.mark.taint in node.taints:
+            self.barred[node.uid] = None
         emptied = share.held == 0 and share.usable > 0 and not nominated
         if emptied:
             self.empty.setdefault(node.pool, {})[node.uid] = None
@@ -48,6 +52,7 @@ class Shares:
         if before is not None:
             pool, share = before
             self.squatted.pop(uid, None)
+            self.barred.pop(uid, None)
             self.pools[pool].add(share, -1)
             self.empty.get(pool, {}).pop(uid, None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -79,6 +80,11 @@ def _contended(rig: Rig) -> None:
     rig.tell(OutcomeReported(Outcome("p", POOL, 2, "restore", "uid-n1", Result.BLOCKED, why, rig.now)))
 
 
+def _barred(rig: Rig) -> None:
+    there = rig.engine.state.inventory.nodes["uid-n0"]
+    rig.see(replace(there, taints=(*there.taints, OWNER_TAINT)))
+
+
 def _stuck(rig: Rig) -> None:
     why = Because(Reason.STUCK, {"pod": "ml/a-0", "seconds": 130})
     rig.tell(OutcomeReported(Outcome("p", POOL, 1, "evict", "ml/a", Result.BLOCKED, why, rig.now)))
@@ -110,6 +116,7 @@ def _refused(rig: Rig) -> None:
         pytest.param(_registers_nothing, ("n1", "node-not-usable", "warning"), id="a labelled node without GPUs"),
         pytest.param(_loses_its_gpus, ("n1", "node-not-usable", "warning"), id="GPUs none of which is allocatable"),
         pytest.param(_contended, ("n1", "contended", "warning"), id="a taint that somebody else keeps putting back"),
+        pytest.param(_barred, ("n0", "contended", "warning"), id="the owner's taint put back on a lent node"),
         pytest.param(_stuck, ("ml/a", "stuck", "warning"), id="a pod that does not go"),
         pytest.param(_split, ("ml/a", "gang-split", "critical"), id="a gang that is split"),
         pytest.param(_blocked, ("ml/a", "budget-blocked", "warning"), id="an eviction that is blocked"),

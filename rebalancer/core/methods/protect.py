@@ -30,6 +30,7 @@ def alerts(state: State, look: Look, now: datetime) -> list[RaiseAlert]:
     """All alerts that stand for a pool now."""
     found = [
         *_loans(state, look, now),
+        *_barred(state, look),
         *_complaints(state, look),
         *_telemetry(state, look, now),
         *_labels(state, look, now),
@@ -78,6 +79,15 @@ def _suspects(state: State, look: Look, now: datetime) -> list[Loan]:
     found = {loan.id: loan for loan in state.books(look.pool).overdue(now)}
     found |= {uid: state.loans[uid] for uid in squatted if state.loans[uid].lender == look.pool}
     return sorted(found.values(), key=order)
+
+
+def _barred(state: State, look: Look) -> Iterator[tuple[str, Because]]:
+    """Lent nodes that somebody closed to their borrowers again: told, and never fought over."""
+    for uid in state.inventory.shares.barred:
+        node, loan = state.inventory.nodes[uid], state.loans.get(state.loan_of.get(uid, ""))
+        if loan is not None and loan.lender == look.pool and not loan.virtual:
+            why = "its owner's taint was put back while it is lent"
+            yield node.name, Because(Reason.CONTENDED, {"node": node.name, "why": why})
 
 
 def _paced(state: State, look: Look) -> Iterator[tuple[str, Because]]:
