@@ -91,9 +91,10 @@ class Hearing:
         for plan in self.plans(pool)[-6:]:
             steps = [(step.kind, getattr(step, "gang", "") or getattr(step, "node_name", "")) for step in plan.steps]
             lines.append(f"plan {plan.id[:8]} {plan.method} {plan.because.reason} {steps}")
-        for one in self.outcomes(pool)[-10:]:
-            because = f"{one.because.reason} {dict(one.because.numbers)}" if one.because else ""
-            lines.append(f"outcome {one.plan[:8]}/{one.step} {one.result} {because}")
+        lines += [
+            f"outcome {one.plan[:8]}/{one.step} {one.result} {one.because.reason} {dict(one.because.numbers)}"
+            for one in self.outcomes(pool)[-10:]
+        ]
         state = self.store.pools.get(pool)
         lines.append(f"pool: {state}")
         lines.append(f"alerts: {[(one.target, one.because.reason.value) for one in self.standing(pool)]}")

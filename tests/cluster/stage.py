@@ -91,15 +91,13 @@ class Stage:
         deadline = time.monotonic() + within
         while True:
             try:
-                found = so()
+                if found := so():
+                    return found
+                last = repr(found)
             except (ApiError, OSError) as error:
-                found, last = None, error
-            else:
-                last = None
-            if found:
-                return found
+                last = repr(error)
             if time.monotonic() > deadline:
-                raise AssertionError(self.told(f"{what}: not within {within:g} s ({last or found!r})", pool))
+                raise AssertionError(self.told(f"{what}: not within {within:g} s ({last})", pool))
             time.sleep(POLL)
 
     def told(self, what: str, pool: str = "") -> str:

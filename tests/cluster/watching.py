@@ -197,7 +197,7 @@ def _by_eviction(condition: Json) -> bool:
 
 def _gang(meta: Json) -> str:
     marks = {**(meta.get("annotations") or {}), **(meta.get("labels") or {})}
-    return next((marks[key] for key in GANG_MARKS if key in marks), meta["name"])
+    return str(next((marks[key] for key in GANG_MARKS if key in marks), meta["name"]))
 
 
 def _splits(gang: str, lives: Sequence[Life]) -> Iterator[Split]:
