@@ -12,12 +12,14 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import structlog
 
 from rebalancer.adapters.cluster.asking import Asked, NotAnswered, answered, good
 from rebalancer.adapters.cluster.connection import MERGE, Api, Reply
+from rebalancer.adapters.cluster.events import Events
 from rebalancer.adapters.cluster.lease import Held
 from rebalancer.adapters.cluster.owning import owned
 from rebalancer.adapters.cluster.patching import (
@@ -68,7 +70,10 @@ TOLD_AS = {
 class ClusterHands:
     """Performs the calls of one actor while it holds the lease. Implements ``Hands``."""
 
-    def __init__(self, api: Api, held: Held, acting: Acting, reading: Reading, metrics: Metrics) -> None:
+    def __init__(  # noqa: PLR0917 - made in few places
+        self, api: Api, held: Held, acting: Acting, reading: Reading, metrics: Metrics, events: Events | None = None
+    ) -> None:
+        self._events = events
         self._api, self._held, self._acting, self._reading, self._metrics = api, held, acting, reading, metrics
         self._nodes: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
         self._under_way: set[asyncio.Task[Answer]] = set()
@@ -194,6 +199,8 @@ class ClusterHands:
         staying = [one for one in told if one.kind is not AnswerKind.GONE]
         if not staying:
             return Answer(AnswerKind.GONE, message=f"nobody of {call.gang} is left")
+        if self._events is not None:
+            self._events.noticed(call, datetime.now(UTC))
         return next((one for one in staying if one.kind is not AnswerKind.OK), Answer(AnswerKind.OK))
 
     async def _tell_owner(self, call: GiveNotice, asked: Asked) -> None:

@@ -77,10 +77,12 @@ class Leadership:
         metrics: Metrics,
         least: Least | None = None,
         clock: Callable[[], float] = steady,
+        waiting: Callable[[], None] = lambda: None,
     ) -> None:
+        """``least``: see :data:`Least`; ``waiting`` is called at each look at a lease that others hold."""
         self.held: Held | None = None
         self._api, self._settings, self._role, self._identity = api, settings, role, identity
-        self._metrics, self._least, self._clock = metrics, least, clock
+        self._metrics, self._least, self._clock, self._waiting = metrics, least, clock, waiting
         self._name, self._namespace = f"{settings.name}-{role}", namespace
         self._all = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._lease: dict[str, Any] = {}
@@ -181,6 +183,7 @@ class Leadership:
     async def _acquire(self) -> Held:
         self._metrics.leader.labels(self._role).set(0)
         while True:
+            self._waiting()
             holding = await self._tried()
             if holding is not None:
                 self.held = holding
