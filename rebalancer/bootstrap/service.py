@@ -17,6 +17,8 @@ import structlog
 
 from rebalancer.adapters import logs
 from rebalancer.adapters.alerts import Alertmanagers, Board
+from rebalancer.adapters.cluster.connection import connected
+from rebalancer.adapters.cluster.watching import Watching
 from rebalancer.adapters.decode.dialects import dialect
 from rebalancer.adapters.decode.kubernetes import Reading
 from rebalancer.adapters.metrics import Metrics
@@ -33,8 +35,9 @@ from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.streams.sources import Sources
 from rebalancer.adapters.streams.telemetry import Telemetry
+from rebalancer.bootstrap.leading import LedAct
 from rebalancer.core.policy import Policy
-from rebalancer.settings import NoCluster, Role, Settings
+from rebalancer.settings import KubernetesSettings, NoCluster, Role, Settings
 from rebalancer.simulate.files import open_scenario
 from rebalancer.simulate.realtime import RealTime
 
@@ -81,7 +84,7 @@ class Service:
         self._works: list[Work] = []
         self._telemetry: Telemetry | None = None
         self._decide: Decide | None = None
-        self._act: Act | None = None
+        self._act: Act | LedAct | None = None
         self._sources: Sources | None = None
         self._known: Explaining | None = None
         self._digest = self._refused = ""
@@ -97,7 +100,9 @@ class Service:
             await self._begin_telemetry(policy, publisher)
         if Role.DECIDE in settings.roles:
             await self._begin_decide(policy, publisher)
-        if settings.roles & {Role.COLLECT, Role.ACT}:
+        if settings.kubernetes is not None and settings.roles & {Role.COLLECT, Role.ACT}:
+            await self._begin_at_kubernetes(settings.kubernetes, policy, publisher)
+        elif settings.roles & {Role.COLLECT, Role.ACT}:
             self._begin_at_cluster(policy, publisher)
         self._works.append(self._watch_policy)
         self._begin_telling(publisher.partition(settings.cluster))
@@ -137,6 +142,15 @@ class Service:
         self._decide = role
         self._healths.append(role.health)
 
+    async def _begin_at_kubernetes(self, at: KubernetesSettings, policy: Policy, publisher: Publisher) -> None:
+        settings = self._settings
+        api = await self._stack.enter_async_context(connected(at))
+        watching = Watching(self._metrics.registry)
+        if Role.ACT in settings.roles:
+            self._act = LedAct(settings, at, api, policy, publisher, self._metrics, watching)
+            self._healths.append(self._act.health)
+            self._works.append(self._act.run)
+
     def _begin_at_cluster(self, policy: Policy, publisher: Publisher) -> None:
         settings = self._settings
         if Role.COLLECT in settings.roles and settings.sources:
@@ -152,9 +166,10 @@ class Service:
             self._healths.append(role.health)
             self._works += [role.run, lambda: _sample(world, publisher, settings.cluster)]
         if Role.ACT in settings.roles:
-            self._act = Act(settings.kafka, settings.cluster, policy, world, world, publisher, self._metrics)
-            self._healths.append(self._act.health)
-            self._works.append(self._act.run)
+            act = Act(settings.kafka, settings.cluster, policy, world, world, publisher, self._metrics)
+            self._act = act
+            self._healths.append(act.health)
+            self._works.append(act.run)
 
     def _begin_sources(self, policy: Policy, publisher: Publisher) -> None:
         settings, reading = self._settings, Reading(dialect(policy))
