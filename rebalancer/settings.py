@@ -81,6 +81,8 @@ class DcgmSettings(Strict):
     source: Literal["prometheus", "exporters", "none"] = "prometheus"
     url: str = ""
     """Of the Prometheus query API, such as http://prometheus.monitoring:9090."""
+    match: str = ""
+    """Label matchers added to the query where one Prometheus sees several clusters, such as cluster="a"."""
     every: Annotated[float, Field(ge=1, le=60)] = 15.0
     """Seconds between two looks."""
     selector: str = "app=nvidia-dcgm-exporter"
@@ -95,7 +97,7 @@ class DcgmSettings(Strict):
 class AlertSettings(Strict):
     """Where alerts go beside their topic: every replica of an Alertmanager, told again and again while raised."""
 
-    alertmanagers: tuple[str, ...] = ()
+    alertmanagers: tuple[Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$")], ...] = ()
     """Base URLs, one a replica."""
     resend: Annotated[float, Field(ge=1, le=600)] = 60.0
     timeout: Annotated[float, Field(gt=0, le=60)] = 5.0

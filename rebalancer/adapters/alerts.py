@@ -226,4 +226,7 @@ def _chunks(alerts: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
 
 def replica(url: str) -> str:
     """Host and port: an address may hold a name and password, a label must not."""
-    return urlsplit(url).netloc.rpartition("@")[2] or "unnamed"
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2] or "unnamed"
+    except ValueError:
+        return "unnamed"
