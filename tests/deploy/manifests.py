@@ -34,21 +34,20 @@ Object = dict[str, Any]
 
 def chart_files() -> dict[Path, str]:
     """What the chart reads by `.Files`."""
-    made = {
+    alerts = (DEPLOY / "monitoring/rules.yaml").read_text(encoding="utf-8")
+    return {
         CHART / "files/rbac.yaml": MADE.format("rebalancer/adapters/cluster/permissions.py") + _yaml(rbac()),
         CHART / "files/dialect.yaml": MADE.format("rebalancer/adapters/decode/dialects.py") + _yaml(dialect()),
+        CHART / "files/rules.yaml": MADE.format("deploy/monitoring/rules.yaml") + alerts[alerts.index("groups:") :],
     }
-    rules = DEPLOY / "monitoring/prometheus-rules.yaml"
-    if rules.is_file():
-        groups = {"groups": yaml.safe_load(rules.read_text(encoding="utf-8"))["groups"]}
-        made[CHART / "files/rules.yaml"] = MADE.format("deploy/monitoring/prometheus-rules.yaml") + _yaml(groups)
-    return made
 
 
 def rbac() -> Mapping[str, Any]:
     """Rules of every profile at both scopes, as a Role spells them."""
     return {
-        profile: {scope: rules([right for right in rights if right.scope == scope]) for scope in ("cluster", "namespace")}
+        profile: {
+            scope: rules([right for right in rights if right.scope == scope]) for scope in ("cluster", "namespace")
+        }
         for profile, rights in PERMISSIONS.items()
     }
 
@@ -154,8 +153,25 @@ def _metas(one: Object) -> Iterator[Object]:
         yield template["metadata"]
 
 
+class Dumper(yaml.SafeDumper):
+    """As a person would write it: short leaves on one line, texts of several lines as blocks, no anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class's signature
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002 - as above
+        super().increase_indent(flow, indentless=False)
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+Dumper.add_representer(str, _text)
+
+
 def _yaml(value: object) -> str:
-    return yaml.safe_dump(value, sort_keys=False, width=120)
+    return yaml.dump(value, Dumper=Dumper, sort_keys=False, width=120, default_flow_style=None)
 
 
 def _documents(objects: Iterable[Object]) -> str:

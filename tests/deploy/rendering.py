@@ -9,6 +9,7 @@ import yaml
 
 from tests.servers.goparts import binary
 
+NAME = "gpu-rebalancer"
 WITHIN = 60.0
 """Seconds; it takes less than one."""
 
@@ -32,14 +33,20 @@ def helm(*arguments: str, given: str = "") -> str:
 
 
 def render(
-    chart: Path, values: dict[str, Any] | None = None, *, release: str = "gpu-rebalancer", namespace: str = "gpu-rebalancer"
+    chart: Path,
+    values: dict[str, Any] | None = None,
+    *,
+    release: str = "gpu-rebalancer",
+    namespace: str = "gpu-rebalancer",
 ) -> list[dict[str, Any]]:
     """The objects that a release would be made of, hooks included.
 
     Raises:
         Refused: the schema or a template refused the values.
     """
-    text = helm("template", release, str(chart), "--namespace", namespace, "--values", "-", given=json.dumps(values or {}))
+    text = helm(
+        "template", release, str(chart), "--namespace", namespace, "--values", "-", given=json.dumps(values or {})
+    )
     return [one for one in yaml.safe_load_all(text) if one]
 
 

@@ -1,0 +1,139 @@
+"""What the API server lets the chart's own service account do: RBAC would allow more, admission does not."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+
+import pytest
+
+from tests.deploy.asked import EFFECTIVE_WITHIN, HOME, Object, labelled, pod
+from tests.servers.adminclient import AdminClient
+from tests.servers.controlplane import ControlPlane
+
+NODE = "admitted-node"
+TAINTS = [
+    {"key": "foreign", "value": "a", "effect": "NoSchedule"},
+    {"key": "workload", "value": "inference", "effect": "NoSchedule"},
+    {"key": "other", "effect": "PreferNoSchedule"},
+]
+CLOSING = {"key": "gpu-rebalancer.io/closing", "effect": "NoSchedule"}
+LENT = {"key": "gpu-rebalancer.io/on-loan", "value": "training", "effect": "NoSchedule"}
+
+
+@pytest.fixture(scope="module")
+def ourselves(governed: ControlPlane) -> Iterator[AdminClient]:
+    """A client with the token of the chart's service account, and a node and a pod to write to."""
+    api = governed.api
+    node = labelled(gpu_model="A100")
+    node["metadata"] |= {"name": NODE, "annotations": {"theirs": "1"}}
+    node["spec"] = {"taints": TAINTS, "providerID": "fake://1"}
+    victim = pod(reclaimable="true", tolerations=[], gpus=0)
+    victim["metadata"]["name"] = "victim"
+    api.post("/api/v1/nodes", node)
+    api.post("/api/v1/namespaces/default/pods", victim)
+    us = governed.client(governed.identity(HOME, HOME))
+    api.wait(lambda: us.get(f"/api/v1/nodes/{NODE}"), EFFECTIVE_WITHIN, "our rights")
+    api.wait(lambda: wrong(us, {"metadata": {"annotations": {"theirs": "2"}}}), EFFECTIVE_WITHIN, "our limits")
+    yield us
+    api.request("DELETE", f"/api/v1/nodes/{NODE}")
+    api.request("DELETE", "/api/v1/namespaces/default/pods/victim", {"gracePeriodSeconds": 0})
+
+
+def wrong(us: AdminClient, patch: Object, path: str = f"/api/v1/nodes/{NODE}") -> str:
+    """Why our own merge patch is refused; "" when it would be taken."""
+    status, told = us.request("PATCH", path, patch, "application/merge-patch+json", dryRun="All")
+    assert status in {200, 403, 422}, told
+    return "" if status == 200 else str(told["message"])
+
+
+def tainted(*taints: Object) -> Object:
+    return {"spec": {"taints": list(taints)}}
+
+
+LOAN = {"metadata": {"annotations": {"gpu-rebalancer.io/loan": "{}"}}}
+OURS = {
+    "the closing taint": tainted(*TAINTS, CLOSING),
+    "lent: the owner's taint off, ours on, annotated": {**tainted(TAINTS[0], LENT, TAINTS[2]), **LOAN},
+    "only foreign taints left": tainted(TAINTS[0], TAINTS[2]),
+    "our annotation": LOAN,
+}
+NOT_OURS = {
+    "a foreign taint gone": (tainted(*TAINTS[1:]), "no taints but its own"),
+    "a foreign taint changed": (tainted({**TAINTS[0], "value": "b"}, *TAINTS[1:]), "no taints but its own"),
+    "foreign taints in another order": (tainted(TAINTS[2], TAINTS[1], TAINTS[0]), "no taints but its own"),
+    "a taint of another key": (tainted(*TAINTS, {"key": "x", "effect": "NoSchedule"}), "no taints but its own"),
+    "an owner taint that the policy does not name": (
+        tainted(*TAINTS, {"key": "workload", "value": "batch", "effect": "NoSchedule"}),
+        "no taints but its own",
+    ),
+    "our own taint as NoExecute": (tainted(*TAINTS, {**CLOSING, "effect": "NoExecute"}), "NoSchedule"),
+    "somebody's annotation": ({"metadata": {"annotations": {"theirs": "2"}}}, "no annotation of nodes"),
+    "somebody's annotation gone": ({"metadata": {"annotations": {"theirs": None}}}, "no annotation of nodes"),
+    "a person's opt-out": ({"metadata": {"annotations": {"gpu-rebalancer.io/opt-out": "true"}}}, "no annotation"),
+    "a label": ({"metadata": {"labels": {"gpu-model": "L20"}}}, "no labels"),
+    "a finalizer": ({"metadata": {"finalizers": ["example.org/x"]}}, "no labels, finalizers"),
+    "cordoning": ({"spec": {"unschedulable": True}}, "nothing of a node's spec but taints"),
+}
+
+
+@pytest.mark.parametrize("patch", OURS.values(), ids=OURS)
+def test_we_may_write_to_a_node(ourselves: AdminClient, patch: Object) -> None:
+    """What the protocols do."""
+    assert wrong(ourselves, patch) == ""
+
+
+@pytest.mark.parametrize(("patch", "said"), NOT_OURS.values(), ids=NOT_OURS)
+def test_we_may_not_write_to_a_node(ourselves: AdminClient, patch: Object, said: str) -> None:
+    """RBAC would allow it all; admission does not."""
+    assert said in wrong(ourselves, patch)
+
+
+VICTIM = "/api/v1/namespaces/default/pods/victim"
+OUR_PODS = {
+    "our notice": ({"metadata": {"annotations": {"gpu-rebalancer.io/evict-at": "2026-01-01T00:00:00Z"}}}, ""),
+    "their annotation": (
+        {"metadata": {"annotations": {"gpu-rebalancer.io/checkpointed-at": "x"}}},
+        "no annotation of pods",
+    ),
+    "their label": ({"metadata": {"labels": {"gpu-rebalancer.io/reclaimable": "false"}}}, "no labels"),
+    "their spec": ({"spec": {"activeDeadlineSeconds": 1}}, "the spec of pods"),
+}
+
+
+@pytest.mark.parametrize(("patch", "said"), OUR_PODS.values(), ids=OUR_PODS)
+def test_what_we_may_write_to_a_pod(ourselves: AdminClient, patch: Object, said: str) -> None:
+    """The notice and nothing else."""
+    found = wrong(ourselves, patch, VICTIM)
+    assert (found == "") if said == "" else said in found
+
+
+def test_we_may_evict_only_the_very_pod_that_was_meant(ourselves: AdminClient) -> None:
+    """Without the uid as a precondition an eviction is refused."""
+    asked = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "victim", "namespace": "default"}}
+    status, told = ourselves.request("POST", f"{VICTIM}/eviction", {**asked, "deleteOptions": {"dryRun": ["All"]}})
+    assert status in {403, 422}, told
+    assert "only with the pod's uid" in told["message"]
+    uid = ourselves.get(VICTIM)["metadata"]["uid"]
+    meant = {**asked, "deleteOptions": {"dryRun": ["All"], "preconditions": {"uid": uid}}}
+    assert ourselves.request("POST", f"{VICTIM}/eviction", meant)[0] == 201
+
+
+def test_we_may_make_no_lease_but_our_own(ourselves: AdminClient) -> None:
+    """RBAC cannot name what is not there yet; admission can."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
+    lease: Object = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "gpu-rebalancer-act"},
+    }
+    other = deepcopy(lease)
+    other["metadata"]["name"] = "kube-scheduler"
+    assert ourselves.request("POST", path, lease, dryRun="All")[0] == 201
+    status, told = ourselves.request("POST", path, other, dryRun="All")
+    assert status in {403, 422}
+    assert "no Lease but its own" in told["message"]
+
+
+def test_nobody_else_is_held_to_our_limits(governed: ControlPlane, ourselves: AdminClient) -> None:
+    """An admin labels, cordons and taints as before."""
+    patch = {"metadata": {"labels": {"zone": "b"}}, "spec": {"unschedulable": True, "taints": []}}
+    assert wrong(governed.api, patch) == ""
