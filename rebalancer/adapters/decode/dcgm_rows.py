@@ -57,6 +57,8 @@ _NAMES: Mapping[str, Field] = {
     "dcgm_xid_errors": Field.XID,
     "dcgm_exp_xid_errors_count": Field.XID_COUNT,
 }
+NAMES = tuple(_NAMES)
+"""The exporter's names that rows may have, in lower case and without units."""
 _UNIT_SUFFIXES: Mapping[Field, tuple[str, ...]] = {
     Field.ENGINE_ACTIVE: ("_ratio",),
     Field.GPU_UTIL: ("_percent",),
