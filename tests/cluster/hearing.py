@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 
 from rebalancer.adapters.store import TOPICS, RawRecord, Store
 from rebalancer.adapters.translate import Received
@@ -115,7 +116,7 @@ class Hearing:
         )
         await consumer.start()
         try:
-            consumer.assign(await _places(consumer))
+            consumer.assign(await self._places())
             self._began.set()
             while not self._ending.is_set():
                 for records in (await consumer.getmany(timeout_ms=200)).values():
@@ -123,13 +124,17 @@ class Hearing:
         finally:
             await consumer.stop()
 
+    async def _places(self) -> list[TopicPartition]:
+        client = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+        await client.start()
+        try:
+            described = {one["topic"]: one["partitions"] for one in await client.describe_topics(list(TOPICS))}
+        finally:
+            await client.close()
+        return [TopicPartition(topic, part["partition"]) for topic in TOPICS for part in described[topic]]
+
     def _take(self, records: list[Any]) -> None:
         for one in records:
             told = self.store.feed(RawRecord(one.topic, one.key or b"", one.value, tuple(one.headers)))
             if told is not None and one.topic in KEPT:
                 self.history.append(told)
-
-
-async def _places(consumer: Any) -> list[TopicPartition]:
-    await consumer.topics()  # asks the brokers for all there are
-    return [TopicPartition(topic, part) for topic in TOPICS for part in consumer.partitions_for_topic(topic) or ()]
