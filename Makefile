@@ -4,10 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench lock
+.PHONY: help setup demo cluster test check bench manifests lock
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv from the lock (instant when nothing changed)
 
@@ -22,6 +22,9 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup ## a night of a simulated fleet, embedded broker included
 	$(BIN)/rebalancer demo
 
+cluster: setup ## a real control plane with a fleet of fake GPU nodes, for kubectl and rebalancer run; until Ctrl-C
+	$(BIN)/python -m tests.servers.cluster
+
 test: setup ## all tests; fetches and starts the real Kafka that they need
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
@@ -35,6 +38,13 @@ bench: setup ## the figures of the design into build/bench.json
 	@mkdir -p build
 	$(BIN)/python -m tests.bench --out build/bench.json
 
+manifests: setup ## write the plain manifests and the chart's generated files anew
+	$(BIN)/python -m tests.deploy.manifests
+
 lock: setup ## resolve requirements.lock anew from pyproject.toml
 	$(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \
 	  --no-emit-index-url --no-header --upgrade pyproject.toml -o requirements.lock
+	echo 'hatchling>=1.27' | $(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header -c requirements.lock - -o deploy/build.lock
+	$(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header -c requirements.lock pyproject.toml -o deploy/runtime.lock
