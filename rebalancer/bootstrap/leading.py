@@ -7,9 +7,7 @@ goes, whatever is under way comes to its end before the lease is given back. Not
 from __future__ import annotations
 
 import asyncio
-import socket
 from datetime import timedelta
-from uuid import uuid4
 
 import structlog
 
@@ -27,34 +25,27 @@ from rebalancer.adapters.streams.act import Act
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.publish import Publisher
 from rebalancer.core.policy import Policy
-from rebalancer.settings import KubernetesSettings, LeaseSettings, NoCluster, Settings
+from rebalancer.settings import LeaseSettings, NoCluster, Settings
 
 log = structlog.get_logger(__name__)
-
-
-def identity() -> str:
-    """This process, as it stands in Leases and events: the pod's name and something that no restart repeats."""
-    return f"{socket.gethostname()}_{uuid4().hex[:8]}"
 
 
 class LedAct:
     """Act under leadership. ``health`` is the role's, whoever leads."""
 
     def __init__(  # noqa: PLR0917 - made in one place
-        self, settings: Settings, cluster: KubernetesSettings, api: Api, policy: Policy, publisher: Publisher,
+        self, settings: Settings, api: Api, namespace: str, identity: str, policy: Policy, publisher: Publisher,
         metrics: Metrics, watching: Watching,
     ) -> None:  # fmt: skip
         """Raises NoCluster when no call of the policy's length would ever fit into the lease."""
         fits(settings.lease, policy)
         self.health = Health("act", metrics, standby=True)
         self._settings, self._api, self._publisher, self._metrics = settings, api, publisher, metrics
-        self._namespace = cluster.namespace
         self._policy, self._reading = policy, Reading(dialect(policy))
-        self._eyes = LiveEyes(api, cluster.namespace, Sight(self._reading, watching))
-        name = identity()
-        self._events = Events(api, name, policy.borrowing.cooldown, metrics)
+        self._eyes = LiveEyes(api, namespace, Sight(self._reading, watching))
+        self._events = Events(api, identity, policy.borrowing.cooldown, metrics)
         self._leadership = Leadership(
-            api, settings.lease, cluster.namespace, "act", name, metrics,
+            api, settings.lease, namespace, "act", identity, metrics,
             least=self._least, waiting=lambda: self.health.round(0),
         )  # fmt: skip
         self._act: Act | None = None

@@ -35,6 +35,7 @@ from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.streams.sources import Sources
 from rebalancer.adapters.streams.telemetry import Telemetry
+from rebalancer.bootstrap.atcluster import Collecting, Ground, begin_collect
 from rebalancer.bootstrap.leading import LedAct
 from rebalancer.core.policy import Policy
 from rebalancer.settings import KubernetesSettings, NoCluster, Role, Settings
@@ -84,6 +85,7 @@ class Service:
         self._works: list[Work] = []
         self._telemetry: Telemetry | None = None
         self._decide: Decide | None = None
+        self._collecting: Collecting | None = None
         self._act: Act | LedAct | None = None
         self._sources: Sources | None = None
         self._known: Explaining | None = None
@@ -145,9 +147,18 @@ class Service:
     async def _begin_at_kubernetes(self, at: KubernetesSettings, policy: Policy, publisher: Publisher) -> None:
         settings = self._settings
         api = await self._stack.enter_async_context(connected(at))
-        watching = Watching(self._metrics.registry)
+        ground = Ground(settings, api, at.namespace, publisher, self._metrics, self._stack)
+        if Role.COLLECT in settings.roles:
+            self._collecting, works = await begin_collect(ground, policy, self._telemetry)
+            self._healths.append(self._collecting.health)
+            self._works += works
+            if settings.sources:
+                self._begin_sources(policy, publisher)
         if Role.ACT in settings.roles:
-            self._act = LedAct(settings, at, api, policy, publisher, self._metrics, watching)
+            watching = self._collecting.watching if self._collecting is not None else Watching(self._metrics.registry)
+            self._act = LedAct(
+                settings, api, at.namespace, ground.identity, policy, publisher, self._metrics, watching
+            )  # fmt: skip
             self._healths.append(self._act.health)
             self._works.append(self._act.run)
 
@@ -210,6 +221,8 @@ class Service:
             await self._decide.adopt(self._settings.cluster, policy, self._digest)
         if self._telemetry is not None:
             self._telemetry.adopt(self._settings.cluster, policy)
+        if self._collecting is not None:
+            self._collecting.adopt(policy)
         if self._act is not None:
             self._act.adopt_policy(policy)
         if self._sources is not None:

@@ -31,6 +31,7 @@ from rebalancer.core.policy import Policy
 from rebalancer.core.ports import Eyes, Hands
 from rebalancer.core.protocol.actor import Actor
 from rebalancer.core.protocol.calls import Call
+from rebalancer.core.protocol.strays import Strays
 from rebalancer.core.stimuli import Approved, FactObserved, OutcomeReported
 from rebalancer.wire import v1
 
@@ -67,8 +68,7 @@ class Act:
         metrics.adopt(policy.pools)
         self.actor = Actor(policy, epoch)
         self.health = health or Health("act", metrics)
-        self.policy = policy
-        self.ready = asyncio.Event()
+        self.policy, self.ready = policy, asyncio.Event()
         self._kafka, self._cluster, self._fetch_wait_ms = kafka, cluster, fetch_wait_ms
         self._hands, self._eyes, self._publisher = hands, eyes, publisher
         self._gate: Gate = gate or ImmediateGate()
@@ -78,13 +78,13 @@ class Act:
         self._held: list[tuple[Came, Received]] = []
         self._told = Outbox(publisher, cluster, metrics, witness)
         self._calls: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._wake = asyncio.Event()
+        self._slots, self._wake = asyncio.Semaphore(AT_ONCE), asyncio.Event()
         self._following = Following(
             kafka, self._partition, self._take, self._heard, self._silent,
             probing=not self._gate.lockstep, fetch_wait_ms=fetch_wait_ms,
         )  # fmt: skip
         self._silent_since: datetime | None = None
+        self._strays = Strays()
         self._may_act = asyncio.Event()
         self._may_act.set()
 
@@ -276,6 +276,7 @@ class Act:
 
     def _heard(self) -> None:
         self._silent_since = None
+        self._strays.forget()
 
     async def _silent(self, silent: timedelta) -> None:
         if not self._may_act.is_set():
@@ -288,7 +289,7 @@ class Act:
         try:
             async with asyncio.timeout(self._within):
                 brakes = await brakes_now(self._eyes, self.actor.brakes)
-                plans = await due_now(self._eyes, self.policy, now, self.actor.term, silent, brakes)
+                plans = await due_now(self._eyes, self.policy, now, self.actor.term, silent, brakes, self._strays)
         except Exception:
             self.health.metrics.failures.labels("act").inc()
             log.exception("what falls due cannot be seen")

@@ -23,6 +23,7 @@ from rebalancer.core.policy import Policy
 from rebalancer.core.ports import Eyes, Hands
 from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
 from rebalancer.core.protocol.fallback import called, due_returns, falls_due
+from rebalancer.core.protocol.strays import Strays
 from rebalancer.core.reasons import sentence
 from rebalancer.core.units import PlanId
 from rebalancer.wire.envelope import Record
@@ -119,15 +120,18 @@ def _logged(outcome: Outcome) -> None:
 
 
 async def due_now(  # noqa: PLR0917 - passed on to the core in its own order
-    eyes: Eyes, policy: Policy, now: datetime, term: int, silent: timedelta, control: Control | None = None
-) -> list[Plan]:
-    """Returns that marks and brakes alone ask for; the pods are only listed when there are any."""
+    eyes: Eyes, policy: Policy, now: datetime, term: int, silent: timedelta, control: Control | None = None,
+    strays: Strays | None = None,
+) -> list[Plan]:  # fmt: skip
+    """What marks, brakes and leftovers alone ask for; the pods are only listed when there are any."""
     nodes = [one for one in await eyes.snapshot("node") if isinstance(one, Node)]
-    if not any(falls_due(node, now) or called(node, control) is not None for node in nodes):
+    ripe = strays.ripe(nodes, policy, now) if strays is not None and silent >= policy.acting.kafka_silent else []
+    if not ripe and not any(falls_due(node, now) or called(node, control) is not None for node in nodes):
         return []
     pods = [one for one in await eyes.snapshot("pod") if isinstance(one, Pod)]
     budgets = [one for one in await eyes.snapshot("budget") if isinstance(one, Budget)]
-    return due_returns(nodes, pods, budgets, policy, now, term, silent, control)
+    repairs = strays.plans(ripe, pods, policy, now, term) if strays is not None else []
+    return [*due_returns(nodes, pods, budgets, policy, now, term, silent, control), *repairs]
 
 
 async def answer(hands: Hands, call: Call, within: float) -> Answer:
