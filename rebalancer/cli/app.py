@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.cli import asking, brakes, days, doors, policies, reading, topics
+from rebalancer.cli import asking, brakes, days, doors, policies, preflight, reading, retire, topics
 from rebalancer.cli.exits import HELP, Code, Commands, Refused
 from rebalancer.cli.options import Cluster, Config, Json, Kafka, settings
 from rebalancer.cli.output import put, put_json
@@ -40,6 +40,8 @@ for command in (
     brakes.approve,
     brakes.mode,
     brakes.limit,
+    preflight.preflight,
+    retire.retire,
 ):
     app.command(epilog=HELP)(command)
 app.add_typer(policies.app, name="policy")

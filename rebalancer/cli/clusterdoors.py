@@ -17,6 +17,9 @@ from rebalancer.settings import KubernetesSettings, Settings
 
 if TYPE_CHECKING:
     from rebalancer.adapters.cluster.connection import Api
+    from rebalancer.adapters.cluster.findings import Finding
+    from rebalancer.adapters.cluster.permissions import Profile
+    from rebalancer.adapters.cluster.retire import Ended, Retiring
     from rebalancer.core.facts import Control
 
 T = TypeVar("T")
@@ -53,10 +56,25 @@ def node_names(settings: Settings) -> frozenset[str]:
     return _at_cluster(settings, names)
 
 
+def retire(settings: Settings, wanted: Retiring, tell: Callable[[str], None]) -> Ended:
+    """Take the rebalancer out of the cluster; ``tell`` hears of progress."""
+    from rebalancer.bootstrap.leaving import retirement
+
+    return _at_cluster(settings, lambda api, _: retirement(api, settings, tell).run(wanted))
+
+
+def preflight(settings: Settings, profile: Profile) -> list[Finding]:
+    """What stands in the way of acting in the cluster."""
+    from rebalancer.bootstrap.leaving import inspection
+
+    return _at_cluster(settings, lambda api, _: inspection(api, settings).run(profile))
+
+
 def _at_cluster(settings: Settings, ask: Callable[[Api, KubernetesSettings], Coroutine[Any, Any, T]]) -> T:
     """One conversation with the API server of the settings."""
     from rebalancer.adapters.cluster.brakes import BrakesRefused
     from rebalancer.adapters.cluster.connection import connected
+    from rebalancer.adapters.cluster.listing import NotListed
 
     at = settings.kubernetes
     if at is None:
@@ -68,5 +86,5 @@ def _at_cluster(settings: Settings, ask: Callable[[Api, KubernetesSettings], Cor
 
     try:
         return asyncio.run(talk())
-    except BrakesRefused as refused:
+    except (BrakesRefused, NotListed) as refused:
         raise Refused(str(refused)) from None

@@ -73,8 +73,9 @@ class FakeApi:
             return refusal(404, f"{resource} not found")
         found = [one for at, one in sorted(self.objects.items()) if self._lies_under(at, path)]
         selector = query.get("fieldSelector", "")
-        if selector.startswith("metadata.name="):
-            found = [one for one in found if one["metadata"]["name"] == selector.partition("=")[2]]
+        if selector:
+            *path_, last = selector.partition("=")[0].split(".")
+            found = [one for one in found if one.get(path_[0], {}).get(last, "") == selector.partition("=")[2]]
         begin, size = int(query.get("continue") or 0), int(query.get("limit") or 500)
         more = str(begin + size) if begin + size < len(found) else ""
         page = {"kind": f"{KINDS.get(resource, 'Unknown')}List", "apiVersion": "v1", "metadata": {"continue": more}}
@@ -94,11 +95,20 @@ class FakeApi:
     def _post(self, path: str, body: dict[str, Any]) -> web.Response:
         if path.endswith("selfsubjectaccessreviews"):
             return web.json_response({**body, "status": {"allowed": True}}, status=201)
+        if path.endswith("/eviction"):
+            return self._evict(path.removesuffix("/eviction"), dry=bool(body["deleteOptions"].get("dryRun")))
         at = f"{path}/{body['metadata']['name']}"
         if at in self.objects:
             return refusal(409, f"{at} already exists")
         self.put(at, **body)
         return web.json_response(self.objects[at], status=201)
+
+    def _evict(self, path: str, *, dry: bool) -> web.Response:
+        if path not in self.objects:
+            return refusal(404, f"{path} not found")
+        if not dry:
+            del self.objects[path]
+        return web.json_response({"kind": "Status", "status": "Success"}, status=201)
 
     def _change(self, path: str, body: dict[str, Any], *, whole: bool) -> web.Response:
         held = self.objects.get(path)
@@ -139,7 +149,15 @@ def merged(held: Any, patch: Any) -> Any:
 
 def refusal(code: int, message: str) -> web.Response:
     """A Status, as the server answers errors."""
-    body = {"kind": "Status", "code": code, "message": message}
+    reason = {403: "Forbidden", 404: "NotFound", 409: "Conflict"}.get(code, "InternalError")
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": reason,
+        "code": code,
+        "message": message,
+    }
     return web.json_response(body, status=code)
 
 

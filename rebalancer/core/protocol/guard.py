@@ -122,10 +122,11 @@ def restore(node: Node, want: NodeUid, loan: LoanId, epoch: int, owner_taint: Ta
         return refused
     if not closed(node):
         return Because(Reason.CONTENDED, {"node": node.name, "why": _UNCLOSED})
-    return _patch(node, _with_owner(node, owner_taint), None)
+    return _patch(node, home_taints(node, owner_taint), None)
 
 
-def _with_owner(node: Node, otherwise: Taint | None) -> tuple[Taint, ...]:
+def home_taints(node: Node, otherwise: Taint | None = None) -> tuple[Taint, ...]:
+    """The node's taints once it is home: ours off, the owner's back in its place; ``otherwise`` where no mark says."""
     foreign = [taint for taint in node.taints if taint.key not in OURS]
     mark = node.mark
     owner = mark.taint if mark is not None else otherwise

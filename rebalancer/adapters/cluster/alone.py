@@ -1,0 +1,143 @@
+"""Bringing loans home with nobody else there: no Kafka, no decider, no other actor. For retirement only.
+
+The plans are the core's own for a silent Kafka and go through its actor, so budgets, notices, pace and guarded
+patches hold as ever. Nothing is decided or lent here; the lease must be held by whoever calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+import structlog
+
+from rebalancer.adapters.cluster.connection import Api
+from rebalancer.adapters.cluster.listing import listed
+from rebalancer.adapters.decode.errors import DecodeError
+from rebalancer.adapters.decode.kubernetes import Reading, decode_object
+from rebalancer.core.facts import Budget, Control, Node, Pod
+from rebalancer.core.plan import Outcome, Result
+from rebalancer.core.policy import Policy
+from rebalancer.core.ports import Hands
+from rebalancer.core.protocol.actor import Actor
+from rebalancer.core.protocol.brakes import nodes as plan_nodes
+from rebalancer.core.protocol.calls import Call
+from rebalancer.core.protocol.fallback import due_returns
+from rebalancer.core.reasons import sentence
+from rebalancer.core.stimuli import Fact
+from rebalancer.core.units import NodeUid, PlanId
+
+log = structlog.get_logger(__name__)
+LOOK_EVERY = 5.0
+"""Seconds between full looks at the cluster: three lists, far cheaper than what they wait for."""
+LISTS = {"node": "/api/v1/nodes", "pod": "/api/v1/pods", "budget": "/apis/policy/v1/poddisruptionbudgets"}
+
+
+async def facts(api: Api, of: str, reading: Reading) -> list[Fact]:
+    """All objects of a kind of :data:`LISTS` as facts; one that cannot be read is left out and told.
+
+    Raises:
+        NotListed, ConnectionError, TimeoutError: as :func:`listed`.
+    """
+    found: list[Fact] = []
+    async for raw in listed(api, LISTS[of]):
+        try:
+            fact = decode_object(raw, reading)
+        except DecodeError as unreadable:
+            log.warning("an object cannot be read", kind=of, why=str(unreadable))
+            continue
+        found += [fact] if fact is not None else []
+    return found
+
+
+class Alone:
+    """One actor and its eyes, until everything is home."""
+
+    def __init__(  # noqa: PLR0917 - made in one place
+        self, api: Api, hands: Hands, policy: Policy, reading: Reading, epoch: int, tell: Callable[[str], None]
+    ) -> None:
+        self._api, self._hands, self._policy, self._reading, self._tell = api, hands, policy, reading, tell
+        self._control = Control(retired=True)
+        self._actor = Actor(policy, epoch)
+        self._actor.control(self._control)
+        self._calls: set[asyncio.Task[None]] = set()
+        self._under_way: dict[PlanId, frozenset[NodeUid]] = {}
+        self._wake = asyncio.Event()
+
+    async def bring_home(self) -> None:
+        """Until no node carries a loan; cancelled by whoever has waited long enough."""
+        loop = asyncio.get_running_loop()
+        try:
+            look_at = loop.time()
+            while True:
+                if loop.time() >= look_at:
+                    if not await self._look():
+                        return
+                    look_at = loop.time() + LOOK_EVERY
+                self._act()
+                await self._sleep(max(0.0, look_at - loop.time()))
+        finally:
+            for task in self._calls:
+                task.cancel()
+            await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def _look(self) -> bool:
+        """Plan for what is still out; False if nothing is. A look that fails is taken again later."""
+        try:
+            nodes = [one for one in await facts(self._api, "node", self._reading) if isinstance(one, Node)]
+            if not any(node.mark is not None for node in nodes):
+                return False
+            pods = [one for one in await facts(self._api, "pod", self._reading) if isinstance(one, Pod)]
+            budgets = [one for one in await facts(self._api, "budget", self._reading) if isinstance(one, Budget)]
+        except (ConnectionError, TimeoutError) as error:
+            self._tell(str(error))
+            return True
+        now, busy = datetime.now(UTC), self._busy()
+        left = [node for node in nodes if node.uid not in busy]
+        for plan in due_returns(left, pods, budgets, self._policy, now, control=self._control):
+            self._under_way[plan.id] = plan_nodes(plan)
+            self._heard(self._actor.plan(plan, now))
+        return True
+
+    def _busy(self) -> set[NodeUid]:
+        """Nodes that a plan is at work on: they are planned anew only once it is over."""
+        ids = {step.plan for step in self._actor.snapshot()}
+        self._under_way = {plan: nodes for plan, nodes in self._under_way.items() if plan in ids}
+        return {node for nodes in self._under_way.values() for node in nodes}
+
+    def _act(self) -> None:
+        for call_id, call in self._actor.advance(datetime.now(UTC)):
+            task = asyncio.create_task(self._perform(call_id, call))
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)
+        self._heard(self._actor.outcomes())
+
+    def _heard(self, outcomes: Iterable[Outcome]) -> None:
+        """What became of steps is told to the person who waits, as far as it is not just going on."""
+        for outcome in outcomes:
+            log.info("step", plan=outcome.plan, target=outcome.target, result=outcome.result.value)
+            if outcome.result not in {Result.STARTED, Result.DONE}:
+                self._tell(f"{outcome.kind} of {outcome.target} {outcome.result}: {sentence(outcome.because)}")
+
+    async def _perform(self, call_id: int, call: Call) -> None:
+        answer = await self._hands.perform(call)
+        try:
+            told = self._actor.answered(call_id, answer, datetime.now(UTC))
+        except Exception:
+            log.exception("an answer could not be taken in", call=call.kind)
+            told = []
+        self._heard(told)
+        self._wake.set()
+
+    async def _sleep(self, longest: float) -> None:
+        """Until an answer came or the actor wants to be woken."""
+        now = datetime.now(UTC)
+        due = self._actor.next_wake(now)
+        left = longest if due is None else min(longest, max(0.0, (due - now).total_seconds()))
+        try:
+            await asyncio.wait_for(self._wake.wait(), left)
+        except TimeoutError:
+            return
+        finally:
+            self._wake.clear()
