@@ -10,6 +10,8 @@ from tests.deploy.asked import EFFECTIVE_WITHIN, HOME, Object, labelled, refused
 from tests.servers.adminclient import ApiError
 from tests.servers.controlplane import ControlPlane
 
+pytestmark = pytest.mark.go_binaries("helm")
+
 GOOD_NODES = {
     "canonical labels": labelled(node_pool="infer-a100", gpu_model="A100", workload_type="inference", gpu_count="8"),
     "no such label at all": labelled(zone="a"),

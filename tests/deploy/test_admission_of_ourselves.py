@@ -9,6 +9,8 @@ from tests.deploy.asked import EFFECTIVE_WITHIN, HOME, Object, labelled, pod
 from tests.servers.adminclient import AdminClient
 from tests.servers.controlplane import ControlPlane
 
+pytestmark = pytest.mark.go_binaries("helm")
+
 NODE = "admitted-node"
 TAINTS = [
     {"key": "foreign", "value": "a", "effect": "NoSchedule"},

@@ -5,6 +5,8 @@ import pytest
 from tests.deploy.asked import EFFECTIVE_WITHIN, ON_LOAN, OWNER, Object, pod, refused_pod
 from tests.servers.controlplane import ControlPlane
 
+pytestmark = pytest.mark.go_binaries("helm")
+
 EVERYTHING = {"operator": "Exists"}
 GOOD_PODS = {
     "reclaimable, owned, soon gone": pod(reclaimable="true", owner=OWNER, tolerations=[ON_LOAN]),

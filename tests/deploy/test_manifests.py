@@ -12,6 +12,8 @@ from rebalancer.adapters.cluster.permissions import Profile
 from tests.deploy.manifests import DEPLOY, chart_files, hook, plain_files, rendered
 from tests.servers.goparts import binary
 
+pytestmark = pytest.mark.go_binaries("helm", "kustomize")
+
 BUILD_WITHIN = 60.0  # seconds; it takes one
 OPTIONAL = ("-add-toleration",)
 """In the rendered act profile, and left to the site in the plain one."""

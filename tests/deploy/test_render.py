@@ -11,6 +11,8 @@ from rebalancer.settings import Settings, load_settings
 from tests.deploy.manifests import CHART, hook
 from tests.deploy.rendering import Refused, helm, only, render
 
+pytestmark = pytest.mark.go_binaries("helm")
+
 Objects = list[dict[str, Any]]
 SPLIT = {"split": {"eyes": {"roles": ["collect", "act"]}, "brain": {"roles": ["decide"]}}}
 TLS = {

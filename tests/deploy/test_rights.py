@@ -9,6 +9,8 @@ from rebalancer.adapters.cluster.permissions import PERMISSIONS, Profile, Right,
 from tests.deploy.manifests import CHART, hook
 from tests.deploy.rendering import render
 
+pytestmark = pytest.mark.go_binaries("helm")
+
 Objects = list[dict[str, Any]]
 WRITES = {"create", "update", "patch", "delete", "deletecollection"}
 

@@ -21,6 +21,8 @@ from tests.servers.controlplane import ControlPlane
 from tests.servers.exporters import Exporters
 from tests.servers.kafka import KafkaServer
 
+pytestmark = pytest.mark.go_binaries("helm")
+
 SETTINGS = ["--config", "/etc/gpu-rebalancer/settings/settings.yaml"]
 POOL, NODES = "infer-a100", 3
 WRITES = {"create", "update", "patch", "delete", "deletecollection"}
