@@ -127,7 +127,7 @@ async def begin_collect(ground: Ground, policy: Policy, telemetry: Telemetry | N
     if dcgm.source != "none":
         source = await _source(ground, dcgm)
         role.places = Places(ground.api, dcgm.selector, role.reading, role.watching)
-        cluster, ours = ground.settings.cluster, _share(ground, telemetry)
+        cluster, ours = ground.settings.cluster, share(ground, telemetry)
         sampling = Sampling(source, role.places, ground.publisher, cluster, ground.metrics, dcgm.every, ours)
         works.append(sampling.run)
     return role, works
@@ -142,7 +142,7 @@ async def _source(ground: Ground, dcgm: DcgmSettings) -> PrometheusSource | Expo
     return PrometheusSource(dcgm, session) if dcgm.source == "prometheus" else ExporterSource(dcgm, session)
 
 
-def _share(ground: Ground, telemetry: Telemetry | None) -> Ours:
+def share(ground: Ground, telemetry: Telemetry | None) -> Ours:
     """Which nodes this process samples; see adapters.cluster.sampling."""
     if telemetry is None:
         return lambda _: True
