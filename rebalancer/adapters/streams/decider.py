@@ -74,6 +74,7 @@ class Decider:
 
     async def begin(self, stimuli: Iterable[Stimulus]) -> None:
         """Tell a fresh engine the policy, what was restored, and the term."""
+        self._journal.begin(self.term)
         for stimulus in (PolicyAdopted(self._policy, self._digest), *stimuli, TermBegan(self.term)):
             await self.apply(stimulus)
         await self.lagged(0.0, behind=not self.gate.lockstep)

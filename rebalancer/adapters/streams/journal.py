@@ -37,12 +37,18 @@ class Journal:
 
     def __init__(self, publisher: Publisher, cluster: str) -> None:
         self._publisher, self._cluster = publisher, cluster
+        self._session = self._number = 0
         self._waiting: list[Record] = []
         self._posted: list[Posted] = []
 
+    def begin(self, session: int) -> None:
+        """Entries from now on are those of this term, counted from 0."""
+        self._session, self._number = session, 0
+
     async def append(self, stimulus: Stimulus, now: datetime) -> None:
         """Take one entry, as it is now; settles only when too many are not acknowledged yet."""
-        self._waiting.append(encode_journal(stimulus, now, self._cluster))
+        self._waiting.append(encode_journal(stimulus, now, self._cluster, self._session, self._number))
+        self._number += 1
         if len(self._waiting) + len(self._posted) >= OUTSTANDING:
             await self.settle()
 
@@ -66,7 +72,30 @@ async def read_journal(kafka: KafkaSettings, cluster: str, partition: int) -> li
 
 
 def entries(records: Iterable[Came], cluster: str) -> Iterator[JournalEntry]:
-    """Entries of one cluster in the order written; raises WireError for a record that is no journal's."""
+    """Entries of one cluster in the order handled, each once: session after session, as each began.
+
+    Raises:
+        WireError: a record is no journal's, or a session lacks an entry between two others: what follows from a
+            journal with a hole is anybody's guess.
+    """
+    sessions: dict[int, list[JournalEntry]] = {}
+    for entry in _read(records, cluster):
+        sessions.setdefault(entry.session, []).append(entry)
+    for session, found in sessions.items():
+        yield from found if session == 0 else _in_order(session, found)
+
+
+def _in_order(session: int, found: Iterable[JournalEntry]) -> Iterator[JournalEntry]:
+    numbered = {entry.number: entry for entry in found}
+    before: int | None = None
+    for number in sorted(numbered):
+        if before is not None and number != before + 1:
+            raise WireError("meaning", f"the journal lacks entries {before + 1} to {number - 1} of session {session}")
+        before = number
+        yield numbered[number]
+
+
+def _read(records: Iterable[Came], cluster: str) -> Iterator[JournalEntry]:
     for record in records:
         if record.key != cluster.encode():
             continue

@@ -72,7 +72,7 @@ MAKERS: dict[str, Make] = {
     "decision.outcome": _wrapped(stimuli.OutcomeReported, plan.Outcome),
     "alert.raised": _plain(instructions.RaiseAlert),
     "alert.cleared": _dated(instructions.ClearAlert),
-    "journal": lambda data, _: say.JournalEntry(decode_stimulus(data.stimulus), data.now),
+    "journal": lambda data, _: say.JournalEntry(decode_stimulus(data.stimulus), data.now, data.session, data.number),
     "barrier": _plain(say.Barrier),
 }
 _FACT_OF: dict[str, FactKind] = {

@@ -161,9 +161,10 @@ def encode_alert(alert: ask.RaiseAlert | ask.ClearAlert, cluster: str) -> Record
     return _seal((v1.ALERT, key, "alert.cleared"), cluster, alert.at, shallow(alert, "at"))
 
 
-def encode_journal(stimulus: Stimulus, now: datetime, cluster: str) -> Record:
-    """A stimulus as it was handled at ``now``."""
-    data = orjson.dumps({"now": now, "stimulus": orjson.Fragment(stimulus_bytes(stimulus))}, option=orjson.OPT_UTC_Z)
+def encode_journal(stimulus: Stimulus, now: datetime, cluster: str, session: int = 0, number: int = 0) -> Record:
+    """A stimulus as it was handled at ``now``, and its place in the session."""
+    told = {"now": now, "stimulus": orjson.Fragment(stimulus_bytes(stimulus)), "session": session, "number": number}
+    data = orjson.dumps(told, option=orjson.OPT_UTC_Z)
     return _seal((v1.JOURNAL, cluster, "journal"), cluster, now, data)
 
 

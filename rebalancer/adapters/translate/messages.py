@@ -56,10 +56,15 @@ class SnapshotRequested:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A stimulus as it was handled, with the clock handed to the core."""
+    """A stimulus as it was handled, with the clock handed to the core.
+
+    ``number``: its place, from 0, among those of the ``session`` (the decider's term; 0: not told).
+    """
 
     stimulus: Stimulus
     now: datetime
+    session: int = 0
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

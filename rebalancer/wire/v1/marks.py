@@ -63,3 +63,7 @@ class JournalEntry(Shape):
     """The clock as handed to the core."""
     stimulus: dict[str, Any]
     """Tagged by ``kind``; internal to the product, not part of the promise to subscribers."""
+    session: int = 0
+    """The term of the decider that handled it; 0: not told."""
+    number: int = 0
+    """Its place among the session's entries, from 0: a broker's fault may repeat or reorder the records."""
