@@ -16,6 +16,7 @@ from rebalancer.core.plan import Method, Outcome, Plan, Result
 from rebalancer.core.policy import Policy
 from rebalancer.core.protocol import brakes
 from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
+from rebalancer.core.protocol.caps import Caps
 from rebalancer.core.protocol.lending import LendRun
 from rebalancer.core.protocol.pace import Bucket
 from rebalancer.core.protocol.renewal import RenewRun
@@ -53,6 +54,7 @@ class Actor:
     def __init__(self, policy: Policy, epoch: int) -> None:
         bucket = Bucket(policy.pace.evictions_per_second, policy.pace.eviction_burst)
         self._site = Site(policy, epoch, bucket)
+        self._caps = Caps()
         self._term = 0
         self._control = Control()
         self._approved: set[PlanId] = set()
@@ -203,6 +205,7 @@ class Actor:
         if because is not None:
             self._told += self._refuse(plan, telling, because, now)
             return
+        self._caps.accepted(plan, now)
         kind = LendRun if brakes.lends(plan) else RenewRun if brakes.renews(plan) else TakeBack
         self._open[plan.id] = _Open(kind(self._site, plan, telling), now)
         self._settle(now)
@@ -214,7 +217,8 @@ class Actor:
         if busy is not None:
             shared = sorted(busy.nodes() & brakes.nodes(plan))
             return Because(Reason.IN_TRANSIT, {"node": shared[0]})
-        return brakes.refusal(plan, self._control, self._site.policy)
+        policy = self._site.policy
+        return brakes.refusal(plan, self._control, policy) or self._caps.over(plan, policy.pace, now)
 
     def _refuse(self, plan: Plan, telling: Telling, because: Because, now: datetime) -> list[Outcome]:
         telling.refuse_all(because, now)
