@@ -94,7 +94,7 @@ class Kube:
 
     @staticmethod
     def _is_list(path: str) -> bool:
-        return path.rpartition("/")[2] in {"pods", "nodes", "poddisruptionbudgets", "jobs"}
+        return path.rpartition("/")[2] in {"pods", "nodes", "poddisruptionbudgets", "jobs", "configmaps"}
 
     def _list(self, asked: Asked) -> list[dict[str, Any]]:
         kind, _, space = asked.path.rpartition("/")[2], 0, asked.path.rpartition("/")[0]
