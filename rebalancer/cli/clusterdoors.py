@@ -72,6 +72,7 @@ def preflight(settings: Settings, profile: Profile) -> list[Finding]:
 
 def _at_cluster(settings: Settings, ask: Callable[[Api, KubernetesSettings], Coroutine[Any, Any, T]]) -> T:
     """One conversation with the API server of the settings."""
+    from rebalancer.adapters import logs
     from rebalancer.adapters.cluster.brakes import BrakesRefused
     from rebalancer.adapters.cluster.connection import connected
     from rebalancer.adapters.cluster.listing import NotListed
@@ -79,6 +80,8 @@ def _at_cluster(settings: Settings, ask: Callable[[Api, KubernetesSettings], Cor
     at = settings.kubernetes
     if at is None:
         raise Refused("the settings name no cluster (kubernetes); nothing can be asked of it", Code.USAGE)
+
+    logs.for_people()
 
     async def talk() -> T:
         async with connected(at) as api:

@@ -12,7 +12,7 @@ import typer
 from rebalancer.cli import clusterdoors
 from rebalancer.cli.exits import Code, say
 from rebalancer.cli.options import Config, Json, settings
-from rebalancer.cli.output import put_json, put_table
+from rebalancer.cli.output import put, put_json
 
 Profile = Literal["shadow", "act", "retire", "operator"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
@@ -35,7 +35,9 @@ def preflight(
     if json:
         put_json({"safe": stops == 0, "findings": found})
     else:
-        rows = [(one.severity.value, one.code.value, one.object, one.sentence, one.step) for one in found]
-        put_table(("severity", "code", "object", "sentence", "next step"), rows, empty="nothing stands in the way")
-        say(f"{len(found)} findings, {stops} of them stop; topics are compared by `rebalancer topics plan`")
+        for one in found:
+            put(
+                f"{one.severity.value:<6} {one.code.value}: {one.object}\n       {one.sentence}\n       next: {one.step}"
+            )
+        say(f"{len(found)} findings, {stops} of them stop acting; topics are compared by `rebalancer topics plan`")
     raise typer.Exit(Code.UNSAFE if stops else Code.OK)
