@@ -56,7 +56,7 @@ class Told:
     async def all(self) -> list[dict[str, Any]]:
         """Everything that was sent once nothing waits any more."""
         task = asyncio.create_task(self.events.run())
-        before = -1
+        before = -1.0
         while (now := sum(self.count(one) for one in ("told", "failed"))) != before or self.events._waiting.qsize():
             before = now
             await asyncio.sleep(0.02)
