@@ -100,6 +100,7 @@ class Usage:
         if not any(gpus.values()):
             gpus = {loan.id: loan.gpus for loan in account.loans.values() if told.target in account.gangs[loan.id]}
         account.lose(told.id, told.target, _shared(round(lost * 1000), gpus), at)
+        self._unsaid[told.pool] = None  # outcomes are not kept for as long as accounts are
 
     def settle(self, inventory: Inventory, verdicts: Mapping[NodeUid, Verdict], at: datetime) -> None:
         """Count every node that something happened to at ``at``, after what waited for an earlier moment."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from rebalancer.adapters.streams.loader import Came, Loaded, latest
-from rebalancer.adapters.translate import Barrier, Received, WireError, read
+from rebalancer.adapters.streams.recent import Read, accounted, in_time, marks_of, since, split
+from rebalancer.adapters.translate import Barrier, WireError, read
 from rebalancer.core.facts import Node, Pod
 from rebalancer.core.instructions import ClearAlert, PoolMemory, RaiseAlert, WorkloadRecord
 from rebalancer.core.loans import Loan
@@ -23,7 +24,6 @@ from rebalancer.core.stimuli import (
     OutcomeReported,
     Restored,
     SnapshotBegan,
-    SnapshotEnded,
     Stimulus,
     VerdictGiven,
 )
@@ -31,18 +31,13 @@ from rebalancer.wire import v1
 
 FACTS = tuple(v1.FACT_TOPICS.values())
 COMPACTED = (*FACTS, v1.STATE_NODE, v1.STATE_TELEMETRY, v1.STATE_LOAN, v1.STATE_WORKLOAD, v1.FORECAST_POOL, v1.ALERT)
+TIMED = (*FACTS, v1.STATE_NODE)
+"""What usage is accounted by: told in order of time from where the accounts stand."""
 TAILS = (v1.PLAN, v1.OUTCOME)
 LOADED = (*COMPACTED, *TAILS)
 """Own topics that are read to their end when a partition is assigned."""
 _NEEDED = (v1.FACT_TOPICS["node"], v1.FACT_TOPICS["pod"])
 """Kinds whose picture must be complete before anything is planned."""
-
-
-class Read(NamedTuple):
-    """A record that could be read, and where it lay."""
-
-    came: Came
-    told: Received
 
 
 @dataclass(slots=True)
@@ -68,26 +63,28 @@ def readable(records: Iterable[Came], received_at: datetime) -> Iterator[Read | 
 def rebuild(loaded: Loaded, cluster: str, now: datetime) -> Rebuilt:
     """What one cluster's engine is told before its first event. ``now`` dates tombstones that do not say when."""
     found = Rebuilt()
-    by_topic = {topic: _mine(records, cluster, now, found) for topic, records in loaded.records.items()}
+    by_topic = {v1.FORECAST_POOL: _mine(loaded, v1.FORECAST_POOL, cluster, now, found)}
+    moment = accounted(_contents(by_topic, v1.FORECAST_POOL, PoolMemory))
+    for topic in loaded.records.keys() - by_topic.keys():
+        by_topic[topic] = _mine(loaded, topic, cluster, now, found, moment)
     outcomes = by_topic.get(v1.OUTCOME, [])
     barriers = [one.told.content for one in outcomes if isinstance(one.told.content, Barrier)]
     found.barrier = barriers[-1] if barriers else None
-    moment = found.barrier.now if found.barrier is not None else now
-    facts = [stimulus for topic in FACTS for stimulus in _facts(by_topic.get(topic, []))]
-    synced = all(_complete(by_topic.get(topic, [])) for topic in _NEEDED)
-    found.stimuli += [_restored(by_topic, moment, synced=synced), *facts]
-    for topic in (v1.STATE_NODE, v1.STATE_TELEMETRY):
-        found.stimuli += _contents(by_topic, topic, VerdictGiven, HeartbeatHeard)
+    synced = all(marks_of(by_topic.get(topic, [])).complete for topic in _NEEDED)
+    found.stimuli.append(_restored(by_topic, found.barrier.now if found.barrier is not None else now, synced=synced))
+    found.stimuli += _facts(by_topic) if moment is None else _history(by_topic, moment)
+    found.stimuli += _contents(by_topic, v1.STATE_TELEMETRY, HeartbeatHeard)
     return found
 
 
-def _mine(records: Iterable[Came], cluster: str, now: datetime, found: Rebuilt) -> list[Read]:
-    grows = False
+def _mine(  # noqa: PLR0917 - what, whose, and since when every word counts
+    loaded: Loaded, topic: str, cluster: str, now: datetime, found: Rebuilt, moment: datetime | None = None
+) -> list[Read]:
+    listed = loaded.records.get(topic, [])
+    if topic not in TAILS:
+        listed = since(listed, moment) if moment is not None and topic in TIMED else latest(listed)
     mine: list[Read] = []
-    listed = list(records)
-    if listed:
-        grows = listed[0].topic in TAILS
-    for one in readable(listed if grows else latest(listed), now):
+    for one in readable(listed, now):
         if isinstance(one, WireError):
             found.unreadable += 1
         elif one.told.cluster == cluster:
@@ -99,34 +96,25 @@ def _contents(by_topic: Mapping[str, list[Read]], topic: str, *kinds: type) -> l
     return [one.told.content for one in by_topic.get(topic, []) if isinstance(one.told.content, kinds)]
 
 
-def _marks(reads: Iterable[Read]) -> tuple[Read | None, Read | None]:
-    """The latest begin and the latest end of a full list."""
-    began = ended = None
-    for one in reads:
-        if isinstance(one.told.content, SnapshotBegan):
-            began = one
-        elif isinstance(one.told.content, SnapshotEnded):
-            ended = one
-    return began, ended
+def _facts(by_topic: Mapping[str, list[Read]]) -> list[Stimulus]:
+    """The last word about each object, in offset order, and then about each node's activity."""
+    facts = [stimulus for topic in FACTS for stimulus in _last_words(by_topic.get(topic, []))]
+    return [*facts, *_contents(by_topic, v1.STATE_NODE, VerdictGiven)]
 
 
-def _complete(reads: Iterable[Read]) -> bool:
-    began, ended = _marks(reads)
-    if began is None or ended is None:
-        return False
-    begin, end = began.told.content, ended.told.content
-    same = isinstance(begin, SnapshotBegan) and isinstance(end, SnapshotEnded) and begin.snapshot == end.snapshot
-    return same and began.came.offset < ended.came.offset
+def _history(by_topic: Mapping[str, list[Read]], moment: datetime) -> list[Stimulus]:
+    """How things stood at a moment, and all that happened since."""
+    lanes = [split(by_topic.get(topic, []), moment) for topic in TIMED]
+    return [*(stimulus for before, _ in lanes for stimulus in before), *in_time(after for _, after in lanes)]
 
 
-def _facts(reads: list[Read]) -> list[Stimulus]:
+def _last_words(reads: list[Read]) -> list[Stimulus]:
     """Objects of one kind in offset order.
 
     After a complete list, what lies before its begin was not in it: a ghost. In the middle of one, its begin is
     told in its place, so that the end, which is still to come in the stream, finds what came since.
     """
-    began, _ = _marks(reads)
-    complete = _complete(reads)
+    began, _, complete = marks_of(reads)
     told: list[Stimulus] = []
     for one in reads:
         content = one.told.content

@@ -1,0 +1,1 @@
+"""Usage: the accounts of pools and loans, through restarts, and an invoice that a stranger rebuilds from the topics."""
