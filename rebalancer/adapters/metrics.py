@@ -40,8 +40,8 @@ KINDS = (
     "node", "pod", "budget", "namespace", "control", "group", "claim", "lease", "event", "access", "other",
 )  # fmt: skip
 """What it may be asked about; every gang kind is `group`."""
-BREAKS = ("ended", "gone", "error", "unreachable")
-"""Why a watch began anew: it ran out, its version was compacted (410), the server said so, or did not answer."""
+EVENTS = ("told", "failed", "repeated", "crowded")
+"""What became of Kubernetes Events: repeated ones are told once, of too many the newest are left out."""
 DELIVERIES = ("accepted", "refused", "failed", "timed-out", "unreachable")
 """What became of alerts offered to an Alertmanager."""
 
@@ -92,10 +92,6 @@ class Metrics:
         self.calls.labels(verb if verb in VERBS else "other", kind, result).inc()
         self.call_seconds.labels(verb if verb in VERBS else "other").observe(seconds)
 
-    def rewatched(self, kind: str, why: str) -> None:
-        """A watch began anew."""
-        self.watches.labels(kind if kind in KINDS else "other", why if why in BREAKS else "error").inc()
-
     def _begin_cluster(self) -> None:
         self.calls = self._counter(
             "api_calls", "Calls of the API server. Labeled by verb, kind and result.", ("verb", "kind", "result")
@@ -104,21 +100,12 @@ class Metrics:
             f"{NAMESPACE}_api_call_seconds", "Time that calls of the API server took. Labeled by verb.", ("verb",),
             buckets=LATENCIES, registry=self.registry,
         )  # fmt: skip
-        self.watches = self._counter(
-            "watch_restarts", "Watches that began anew. Labeled by kind and cause.", ("kind", "cause")
-        )
-        for role in {"collect", "act"} & set(self.roles):
-            self.leader.labels(role)
-            self.lease_taken.labels(role)
-        for result in EVENTS if "act" in self.roles else ():
-            self.events.labels(result)
         if not {"collect", "act"} & set(self.roles):
             return
-        for kind in ("node", "pod", "budget", "namespace", "control", "group", "claim"):
-            for why in BREAKS:
-                self.watches.labels(kind, why)
         for verb in VERBS:
             self.call_seconds.labels(verb)
+        for result in EVENTS if "act" in self.roles else ():
+            self.events.labels(result)
         for answer in AnswerKind if "act" in self.roles else ():
             for verb, kind in (("evict", "pod"), ("patch", "node"), ("get", "node"), ("list", "pod")):
                 self.calls.labels(verb, kind, answer.value)

@@ -1,10 +1,9 @@
-"""A real Alertmanager takes our alerts, keeps them apart, resolves them, and lets them run out when nobody tells them."""
+"""A real Alertmanager takes our alerts, keeps them apart, resolves them, and lets those run out that nobody tells."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ from rebalancer.core.instructions import RaiseAlert
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.settings import AlertSettings
 from tests.servers.goparts import binary
+from tests.servers.ports import free_ports
 
 pytestmark = pytest.mark.timeout(120)
 CLUSTER = "berlin"
@@ -66,29 +66,28 @@ class Alertmanager:
     async def until(self, holds: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
         """Wait for what stands there to be so."""
         async with asyncio.timeout(WITHIN):
-            while not holds(found := await self.alerts()):
+            while not holds(found := await self.alerts()):  # noqa: ASYNC110 - another process has no event for us
                 await asyncio.sleep(0.05)
             return found
 
 
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
+def prepared(folder: Path, webhook: int) -> Path:
+    """Its folder with the configuration in it."""
+    folder.mkdir()
+    (folder / "am.yaml").write_text(CONFIG.format(port=webhook), encoding="utf-8")
+    return folder
 
 
 @asynccontextmanager
-async def alertmanager(folder: Path, webhook: int) -> AsyncIterator[Alertmanager]:
-    folder.mkdir()
-    (folder / "am.yaml").write_text(CONFIG.format(port=webhook), encoding="utf-8")
-    port = free_port()
+async def alertmanager(at: Path, webhook: int) -> AsyncIterator[Alertmanager]:
+    folder, (port,) = prepared(at, webhook), free_ports(1)
     words = [
         f"--config.file={folder / 'am.yaml'}", f"--storage.path={folder / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=",
     ]  # fmt: skip
+    program = await asyncio.to_thread(binary, "alertmanager")  # the first call on a machine builds it
     with (folder / "log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(binary("alertmanager"), *words, stdout=log, stderr=log)
+        process = await asyncio.create_subprocess_exec(program, *words, stdout=log, stderr=log)
         try:
             async with aiohttp.ClientSession() as session:
                 found = Alertmanager(f"http://127.0.0.1:{port}", session)
@@ -104,7 +103,7 @@ class People:
 
     def __init__(self) -> None:
         self.told: list[dict[str, Any]] = []
-        self.port = free_port()
+        (self.port,) = free_ports(1)
 
     async def take(self, request: web.Request) -> web.Response:
         self.told.append(await request.json())
@@ -155,7 +154,7 @@ def settings(*urls: str, resend: float = 60) -> AlertSettings:
 async def test_two_replicas_are_told_of_what_stands_and_of_its_end_though_a_third_is_down(
     tmp_path: Path, people: People
 ) -> None:
-    down = f"http://127.0.0.1:{free_port()}"
+    down = f"http://127.0.0.1:{free_ports(1)[0]}"
     metrics, since = Metrics(), datetime.now(UTC)
     async with alertmanager(tmp_path / "a", people.port) as one, alertmanager(tmp_path / "b", people.port) as two:
         given = settings(down, one.url, two.url)

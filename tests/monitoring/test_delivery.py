@@ -60,7 +60,7 @@ async def replicas(count: int) -> AsyncIterator[list[Replica]]:
 
 @asynccontextmanager
 async def sending(urls: list[str], held: Board, metrics: Metrics, **changes: float) -> AsyncIterator[Alertmanagers]:
-    settings = AlertSettings(alertmanagers=tuple(urls), **changes)  # type: ignore[arg-type]  # checked by the model
+    settings = AlertSettings(alertmanagers=tuple(urls), **changes)
     senders = Alertmanagers(held, settings, metrics)
     task = asyncio.ensure_future(senders.run())
     try:

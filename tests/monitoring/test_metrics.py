@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 
+from rebalancer.adapters.cluster.watching import Watching
 from rebalancer.adapters.metrics import ROLES, Metrics
 from rebalancer.core.instructions import ClearAlert, ForgetLoan, RaiseAlert, RecordLoan, RecordPool
 from rebalancer.core.loans import Loan, LoanPhase
@@ -36,6 +37,7 @@ MOST_SERIES = 600
 def metrics() -> Metrics:
     found = Metrics()
     found.adopt(POOLS)
+    Watching(found.registry)
     return found
 
 
@@ -94,7 +96,6 @@ def test_label_values_are_closed_sets_whatever_records_name(metrics: Metrics) ->
         metrics.evictions.heard(plan)
         metrics.evictions.told(outcome(plan, step, Result.DONE, {"members": 2}))
         metrics.called(foreign, foreign, "ok", 0.1)
-        metrics.rewatched(foreign, foreign)
     grown = {name for name in series(metrics) - before if "other" not in name[1] and "error" not in name[1]}
     assert grown == set()
     assert len(series(metrics)) - len(before) < 60

@@ -1,4 +1,4 @@
-"""Rules, runbooks, dashboard: the metrics they name exist, every alert has its runbook, and promtool plays the rules."""
+"""Rules, runbooks, dashboard: metrics they name exist, every alert has its runbook, promtool plays the rules."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from rebalancer.adapters.alerts import name_of
+from rebalancer.adapters.cluster.watching import Watching
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.tallies import ALERTED
 from tests.monitoring.generate import MONITORING, OPERATOR, RULES, operator_text, rules
@@ -35,6 +36,7 @@ def samples() -> dict[str, list[dict[str, str]]]:
     metrics.adopt(["infer-a100"])
     metrics.alertmanager("am-0:9093")
     metrics.leader.labels("act")
+    Watching(metrics.registry)
     found: dict[str, list[dict[str, str]]] = {}
     for family in metrics.registry.collect():
         for sample in family.samples:
