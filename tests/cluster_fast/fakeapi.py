@@ -36,6 +36,7 @@ class FakeApi:
     refuse: dict[str, int] = field(default_factory=dict)
     compacted: int = 0
     page: int = 2
+    leases: dict[str, dict[str, Any]] = field(default_factory=dict)
     lists: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     watches: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     open: dict[web.StreamResponse, tuple[web.Request, str]] = field(default_factory=dict)
@@ -87,6 +88,8 @@ class FakeApi:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path, query = request.path, dict(request.query)
+        if "/leases" in path:
+            return await self._lease(request)
         if path in self.refuse:
             return web.json_response({"kind": "Status", "message": "refused by the test"}, status=self.refuse[path])
         if path == "/apis" or path in {f"/apis/{version}" for version, _ in self.kinds.values()}:
@@ -98,6 +101,21 @@ class FakeApi:
             return await self._watch(request, path, query)
         self.lists.append((path, query))
         return self._list(path, query)
+
+    async def _lease(self, request: web.Request) -> web.Response:
+        """Reads and guarded writes of Leases."""
+        if request.method == "GET":
+            held = self.leases.get(request.path)
+            return web.json_response(held or {"kind": "Status", "code": 404}, status=200 if held else 404)
+        lease = await request.json()
+        path = request.path if request.method == "PUT" else f"{request.path}/{lease['metadata']['name']}"
+        held = self.leases.get(path)
+        if (held or {}).get("metadata", {}).get("resourceVersion") != lease["metadata"].get("resourceVersion"):
+            return web.json_response({"kind": "Status", "code": 409}, status=409)
+        self.version += 1
+        lease["metadata"]["resourceVersion"] = str(self.version)
+        self.leases[path] = lease
+        return web.json_response(lease)
 
     def _discovery(self, path: str) -> web.Response:
         if path == "/apis":
