@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rebalancer.adapters import logs
 from tests.bench import decision, event_cost, memory, planning, scrapes
 from tests.bench.machine import machine
 
@@ -56,6 +57,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
     parser.add_argument("--only", nargs="*", choices=sorted(BENCHES), default=[])
     asked = parser.parse_args()
+    logs.for_people()  # a line for each decision would be among what is measured
     told = measured(asked.only or list(BENCHES))
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")

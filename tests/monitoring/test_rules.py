@@ -103,6 +103,21 @@ def test_what_decide_alerts_is_alerted_by_a_rule_of_the_same_name() -> None:
             assert reason.value in named[name_of(reason)], reason
 
 
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [
+        ("loan overdue", "LoanOverdue"), ("gang split", "GangSplit"), ("metric stale", "TelemetryUnknown"),
+        ("flapping", "Flapping"), ("recovering too long", "Recovering"), ("budget blocked", "EvictionBlocked"),
+        ("unknown label", "NodeLabelsUnclear"), ("contended", "NodeContended"), ("squatter", "Squatter"),
+        ("stuck pod", "PodStuck"), ("policy refused", "PolicyRefused"),
+        ("label and capacity disagree", "NodeCapacityMismatch"), ("product down", "Down"), ("no leader", "NoLeader"),
+    ],
+    ids=lambda one: one if " " in one else None,
+)  # fmt: skip
+def test_what_nobody_else_alerts_is_alerted(what: str, name: str) -> None:
+    assert f"GpuRebalancer{name}" in {rule["alert"] for rule in rules()}, what
+
+
 def test_every_alert_is_played() -> None:
     played = {
         told["alertname"]
