@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.cli import asking, brakes, days, doors, policies, preflight, reading, retire, topics
+from rebalancer.cli import asking, brakes, days, doors, policies, preflight, reading, retire, topics, usage
 from rebalancer.cli.exits import HELP, Code, Commands, Refused
 from rebalancer.cli.options import Cluster, Config, Json, Kafka, settings
 from rebalancer.cli.output import put, put_json
@@ -33,6 +33,7 @@ for command in (
     reading.pools,
     reading.loans,
     reading.decisions,
+    usage.usage,
     asking.why,
     brakes.pause,
     brakes.resume,

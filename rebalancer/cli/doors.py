@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rebalancer.cli.exits import Code, Refused
 
 if TYPE_CHECKING:
+    from rebalancer.adapters.invoice import By, Position
     from rebalancer.adapters.store import RawRecord, Store
     from rebalancer.adapters.streams.acl import Acl
     from rebalancer.adapters.streams.admin import Change
@@ -65,6 +66,26 @@ async def fetch_store(settings: Settings, parts: tuple[str, ...]) -> Store:
     async for record in read_to_end(settings.kafka, topics_of(parts)):
         store.feed(record)
     return store
+
+
+def invoice(
+    folder: Path | None, settings: Settings | None, by: By, since: datetime | None, until: datetime | None
+) -> list[Position]:
+    """What was told of usage, added up; from a tapped folder or else from Kafka."""
+    from rebalancer.adapters.invoice import charges, positions
+    from rebalancer.adapters.tapfolder import read_folder
+    from rebalancer.wire.v1 import USAGE_LOAN
+
+    if folder is not None or settings is None:
+        return positions(charges(read_folder(folder or Path(), (USAGE_LOAN,))), by, since, until)
+    records = asyncio.run(_appended(settings, USAGE_LOAN, since))
+    return positions(charges(records, settings.cluster), by, since, until)
+
+
+async def _appended(settings: Settings, topic: str, since: datetime | None) -> list[RawRecord]:
+    from rebalancer.adapters.streams.reader import read_to_end
+
+    return [record async for record in read_to_end(settings.kafka, (topic,), since)]
 
 
 def follow(folder: Path | None, settings: Settings | None, parts: tuple[str, ...]) -> AsyncIterator[RawRecord]:

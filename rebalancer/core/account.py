@@ -130,21 +130,24 @@ class Account:
         yield self._charge(line, until, revisions, model)
 
     def _charge(self, line: Line, until: int, revision: int, model: str) -> Charge:
-        names = {"id": self._id(line, revision), "corrects": self._id(line, revision - 1) if revision else ""}
-        fields = POOL_FIELDS if not line.loan else LOAN_FIELDS
+        loan, end = self.loans.get(line.loan), moment_of(until)
+        mine, before = self._id(line, revision), self._id(line, revision - 1) if revision else ""
         spent = seconds_of(self._told[line].values)
-        sums = {f"{field}_gpu_seconds": amount for field, amount in zip(fields, spent, strict=True)}
-        end = moment_of(until)
-        if not line.loan:
-            since = moment_of(max(line.hour * HOUR, self.began))
-            return PoolUsage(pool=self._pool, since=since, until=end, **names, **sums)
-        loan = self.loans[line.loan]
-        namespace, queue = self.gangs[line.loan][line.gang]
-        since = moment_of(max(line.hour * HOUR, self.began, ms_of(loan.opened_at)))
+        since = max(line.hour * HOUR, self.began)
+        if loan is None:
+            capacity, own, lent, transit, idle, unhealthy = spent
+            return PoolUsage(
+                mine, self._pool, moment_of(since), end, capacity, own, lent, transit, idle, unhealthy, before
+            )
+        allocated, busy, transit, lost, unused = spent
+        namespace, queue = self.gangs[loan.id][line.gang]
+        since = max(since, ms_of(loan.opened_at))
         return LoanUsage(
-            loan=loan.id, since=since, until=end, lender=loan.lender, borrower_namespace=namespace,
-            borrower_queue=queue, gang=line.gang, model=model, node=loan.node, node_name=loan.node_name,
-            **names, **sums,
+            id=mine, loan=loan.id, since=moment_of(since), until=end, lender=loan.lender,
+            borrower_namespace=namespace, borrower_queue=queue, gang=line.gang, model=model,
+            allocated_gpu_seconds=allocated, busy_gpu_seconds=busy, transit_gpu_seconds=transit,
+            lost_gpu_seconds=lost, unused_gpu_seconds=unused, node=loan.node, node_name=loan.node_name,
+            corrects=before,
         )  # fmt: skip
 
     def _id(self, line: Line, revision: int) -> str:
@@ -186,8 +189,11 @@ class Account:
         if told is None and not any(values):
             return None
         namespace, queue = self.gangs[line.loan][line.gang] if line.loan else ("", "")
-        said = (told.values, moment_of(told.until), told.revisions) if told is not None else ((), None, 0)
-        return UsageRow(line.loan, line.gang, moment_of(line.hour * HOUR), values, *said, namespace, queue)
+        hour = moment_of(line.hour * HOUR)
+        if told is None:
+            return UsageRow(line.loan, line.gang, hour, values, namespace=namespace, queue=queue)
+        said, until = told.values, moment_of(told.until)
+        return UsageRow(line.loan, line.gang, hour, values, said, until, told.revisions, namespace, queue)
 
     def recall(self, memory: UsageMemory, at: int) -> None:
         """Go on from what was accounted up to ``at`` (ms); GPUs count anew from there on."""

@@ -143,7 +143,12 @@ class Ground:
 
     def evicted(self, gang_id: str, lost: float) -> None:
         """A gang was evicted by a plan that nobody here made."""
-        numbers = {"members": 1, "lost_gpu_seconds": lost, "workload": gang_id, "namespace": "ml"}
+        numbers: dict[str, float | int | str] = {
+            "members": 1,
+            "lost_gpu_seconds": lost,
+            "workload": gang_id,
+            "namespace": "ml",
+        }
         because = Because(Reason.CONFIRMED)
         plan = f"evict-{self.now.isoformat()}"
         self._report(Outcome(plan, POOL, 0, "evict", gang_id, Result.DONE, because, self.now, numbers=numbers))

@@ -80,7 +80,8 @@ def lived(deeds: Iterable[Deed], restarts: frozenset[int] = frozenset()) -> Grou
         ground.at(minutes)
         if number in restarts:
             ground.restart()
-    ground.at(minutes + 61), ground.at(minutes + 62)
+    ground.at(minutes + 61)
+    ground.at(minutes + 62)
     return ground
 
 

@@ -21,47 +21,79 @@ NODE_HOUR = 8 * 3600.0
 
 
 def _over_the_hour(ground: Ground) -> None:
-    ground.at(10), ground.lend("n0", "loan-1"), ground.train("g", "n0")
-    ground.at(20), ground.judge("n0", Activity.BUSY)
-    ground.at(50), ground.judge("n0", Activity.IDLE)
-    ground.at(60), ground.end("g"), ground.report("close", "n0", "loan-1")
-    ground.at(61), ground.restore("n0", "loan-1")
+    ground.at(10)
+    ground.lend("n0", "loan-1")
+    ground.train("g", "n0")
+    ground.at(20)
+    ground.judge("n0", Activity.BUSY)
+    ground.at(50)
+    ground.judge("n0", Activity.IDLE)
+    ground.at(60)
+    ground.end("g")
+    ground.report("close", "n0", "loan-1")
+    ground.at(61)
+    ground.restore("n0", "loan-1")
 
 
 def _closed_in_mid_hour(ground: Ground) -> None:
-    ground.at(5), ground.lend("n0", "loan-1")
-    ground.at(10), ground.report("close", "n0", "loan-1")
-    ground.at(15), ground.report("close", "n0", "loan-1", Result.CANCELLED)
-    ground.at(20), ground.restore("n0", "loan-1")
+    ground.at(5)
+    ground.lend("n0", "loan-1")
+    ground.at(10)
+    ground.report("close", "n0", "loan-1")
+    ground.at(15)
+    ground.report("close", "n0", "loan-1", Result.CANCELLED)
+    ground.at(20)
+    ground.restore("n0", "loan-1")
 
 
 def _evicted(ground: Ground) -> None:
-    ground.at(5), ground.lend("n0", "loan-1"), ground.train("g", "n0")
-    ground.at(15), ground.evicted("ml/g", 480.5), ground.evicted("ml/g", 480.5)
-    ground.at(20), ground.end("g"), ground.restore("n0", "loan-1")
+    ground.at(5)
+    ground.lend("n0", "loan-1")
+    ground.train("g", "n0")
+    ground.at(15)
+    ground.evicted("ml/g", 480.5)
+    ground.evicted("ml/g", 480.5)
+    ground.at(20)
+    ground.end("g")
+    ground.restore("n0", "loan-1")
 
 
 def _node_lost(ground: Ground) -> None:
-    ground.at(10), ground.lend("n0", "loan-1"), ground.train("g", "n0")
-    ground.at(20), ground.gone("node", "uid-n0")
+    ground.at(10)
+    ground.lend("n0", "loan-1")
+    ground.train("g", "n0")
+    ground.at(20)
+    ground.gone("node", "uid-n0")
 
 
 def _not_ready(ground: Ground) -> None:
-    ground.at(5), ground.lend("n0", "loan-1"), ground.train("g", "n0")
-    ground.at(10), ground.change("n0", ready=False)
-    ground.at(20), ground.change("n0", ready=True)
-    ground.at(25), ground.end("g"), ground.restore("n0", "loan-1")
+    ground.at(5)
+    ground.lend("n0", "loan-1")
+    ground.train("g", "n0")
+    ground.at(10)
+    ground.change("n0", ready=False)
+    ground.at(20)
+    ground.change("n0", ready=True)
+    ground.at(25)
+    ground.end("g")
+    ground.restore("n0", "loan-1")
 
 
 def _half_a_node(ground: Ground) -> None:
     ground.serve("r", "n0", gpus=4)
-    ground.at(10), ground.change("n0", cordoned=True)
-    ground.at(20), ground.change("n0", cordoned=False, gpus=6)
+    ground.at(10)
+    ground.change("n0", cordoned=True)
+    ground.at(20)
+    ground.change("n0", cordoned=False, gpus=6)
 
 
 def _another_gang(ground: Ground) -> None:
-    ground.at(0), ground.lend("n0", "loan-1", "ml/late"), ground.train("g", "n0", gpus=6)
-    ground.at(10), ground.end("g"), ground.restore("n0", "loan-1")
+    ground.at(0)
+    ground.lend("n0", "loan-1", "ml/late")
+    ground.train("g", "n0", gpus=6)
+    ground.at(10)
+    ground.end("g")
+    ground.restore("n0", "loan-1")
 
 
 def _rest(minutes: float, nodes: int = 1) -> float:
@@ -113,10 +145,12 @@ def test_every_hour_comes_to(case: Case, wanted: Lines, *, restarts: bool) -> No
     case(ground)
     if restarts:
         ground.restart()
-    ground.at(31), ground.at(32)
+    ground.at(31)
+    ground.at(32)
     if restarts:
         ground.restart()
-    ground.at(91.0), ground.at(92)
+    ground.at(91.0)
+    ground.at(92)
     lines = {
         (name, gang, (hour - TEN + HOUR) // HOUR): sums(charge)
         for (name, gang, hour), charge in in_force(ground.charges).items()
@@ -162,8 +196,10 @@ def test_what_happened_while_nobody_decided_counts_from_when_it_happened() -> No
     ground = Ground()
     ground.at(5)
     ground.deciding = False
-    ground.at(15), ground.serve("r", "n0")
-    ground.at(25), ground.end("r")
+    ground.at(15)
+    ground.serve("r", "n0")
+    ground.at(25)
+    ground.end("r")
     ground.restart()
     ground.at(31)
     assert sums(in_force(ground.charges)[POOL, "", TEN - HOUR])["own"] == 8 * 600.0
@@ -203,7 +239,9 @@ def test_a_borrower_is_named_by_namespace_and_queue_also_when_it_is_gone() -> No
     ground = Ground()
     ground.lend("n0", "loan-1")
     ground.train("g", "n0")
-    ground.at(10), ground.end("g"), ground.restore("n0", "loan-1")
+    ground.at(10)
+    ground.end("g")
+    ground.restore("n0", "loan-1")
     ground.restart()
     (charge,) = [one for one in ground.at(12) if isinstance(one, LoanUsage)]
     assert (charge.borrower_namespace, charge.borrower_queue, charge.model) == ("ml", "research", "A100")

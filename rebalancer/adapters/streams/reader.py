@@ -28,12 +28,17 @@ class NoTopics(FileNotFoundError):  # noqa: N818 - says what is missing
     """The brokers answer, but hold none of the topics wanted."""
 
 
-async def read_to_end(kafka: KafkaSettings, topics: Collection[str]) -> AsyncIterator[RawRecord]:
-    """All records up to the ends as they are now; growing topics only from the last days."""
+async def read_to_end(
+    kafka: KafkaSettings, topics: Collection[str], since: datetime | None = None
+) -> AsyncIterator[RawRecord]:
+    """All records up to the ends as they are now; growing topics only from the last days.
+
+    ``since``: of all topics only what was appended from then on.
+    """
     async with _consumer(kafka) as consumer:
         places = await _assign(kafka, consumer, topics)
         ends = await asked_of(kafka, consumer.end_offsets(places)) if places else {}
-        await asked_of(kafka, _seek(consumer, places))
+        await asked_of(kafka, _seek(consumer, places, since))
         open_ = await asked_of(kafka, _open(consumer, places, ends))
         heard = time.monotonic()
         while open_:
@@ -107,11 +112,11 @@ async def _open(consumer: Any, places: Collection[TopicPartition], ends: Mapping
     return {place for place in places if await consumer.position(place) < ends[place]}
 
 
-async def _seek(consumer: Any, places: Sequence[TopicPartition]) -> None:
-    growing = [place for place in places if place.topic in GROWING]
+async def _seek(consumer: Any, places: Sequence[TopicPartition], since: datetime | None) -> None:
+    growing = [place for place in places if since is not None or place.topic in GROWING]
     await consumer.seek_to_beginning(*places)
-    since = int((datetime.now(UTC) - SINCE).timestamp() * 1000)
-    found = await consumer.offsets_for_times(dict.fromkeys(growing, since)) if growing else {}
+    first = int((since or datetime.now(UTC) - SINCE).timestamp() * 1000)
+    found = await consumer.offsets_for_times(dict.fromkeys(growing, first)) if growing else {}
     for place, offset in found.items():
         if offset is not None:
             consumer.seek(place, offset.offset)
