@@ -119,8 +119,13 @@ class FakeApi:
 
     def _discovery(self, path: str) -> web.Response:
         if path == "/apis":
-            groups = {version.partition("/")[0]: version for version, _ in self.kinds.values() if "/" in version}
-            listed = [{"name": name, "preferredVersion": {"groupVersion": one}} for name, one in groups.items()]
+            groups: dict[str, list[dict[str, str]]] = {}
+            for version in sorted({version for version, _ in self.kinds.values() if "/" in version}):
+                groups.setdefault(version.partition("/")[0], []).append({"groupVersion": version})
+            listed = [
+                {"name": name, "preferredVersion": versions[0], "versions": versions}
+                for name, versions in groups.items()
+            ]
             return web.json_response({"groups": listed})
         names = [one.rpartition("/")[2] for one, (version, _) in self.kinds.items() if path == f"/apis/{version}"]
         return web.json_response({"resources": [{"name": name, "verbs": ["get", "list", "watch"]} for name in names]})

@@ -260,6 +260,17 @@ async def test_kinds_that_are_not_installed_are_looked_for_again(sighted: Sighte
     assert await sighted.eyes.snapshot("group") == []
 
 
+async def test_native_pod_groups_are_found_in_a_version_that_is_not_the_preferred_one(sighted: Sighted) -> None:
+    groups = "/apis/scheduling.k8s.io/v1alpha2/podgroups"
+    sighted.api.kinds["/apis/scheduling.k8s.io/v1/priorityclasses"] = ("scheduling.k8s.io/v1", "PriorityClass")
+    sighted.api.kinds[groups] = ("scheduling.k8s.io/v1alpha2", "PodGroup")
+    spec = {"schedulingPolicy": {"gang": {"minCount": 4}}}
+    sighted.api.put(groups, {"metadata": {"uid": "g1", "name": "llm", "namespace": "ml"}, "spec": spec})
+    (gang,) = await sighted.eyes.snapshot("group")
+    assert isinstance(gang, GangSpec)
+    assert (gang.gang, gang.min_member) == ("ml/podgroup/llm", 4)
+
+
 async def test_a_kind_of_gangs_that_may_not_be_read_hides_no_other_and_is_counted(sighted: Sighted) -> None:
     sighted.api.kinds.update(EXTRA)
     sighted.api.put("/apis/batch/v1/jobs", {"metadata": {"uid": "b1", "name": "b", "namespace": "ml"}, "spec": {}})

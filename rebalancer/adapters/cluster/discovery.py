@@ -1,13 +1,14 @@
 """Which resources are followed: what every cluster has, and of the gang kinds and claims those that this one serves.
 
-A kind whose definition is not installed is simply not there, and is looked for again with every list. Versions are
-the server's preferred ones. Nothing is listed or watched from here.
+A kind whose definition is not installed is simply not there, and is looked for again with every list. Of several
+versions the server's preferred one is taken, else the first that serves the kind: native PodGroups are only in alpha
+versions of a group whose preferred version is stable. Nothing is listed or watched from here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rebalancer.adapters.cluster.connection import Api
@@ -52,24 +53,30 @@ async def optional(api: Api) -> tuple[Resource, ...]:
         ConnectionError, TimeoutError: it was not answered.
     """
     listed = (await _asked(api, "/apis")).get("groups") or ()
-    preferred = {str(item.get("name")): _version(item) for item in listed if isinstance(item, dict)}
-    wanted = [(group, preferred[group]) for group in OPTIONAL if preferred.get(group)]
-    found = await asyncio.gather(*(_group(api, group, version) for group, version in wanted))
+    versions = {str(item.get("name")): _versions(item) for item in listed if isinstance(item, dict)}
+    found = await asyncio.gather(*(_group(api, group, versions.get(group, ())) for group in OPTIONAL))
     return tuple(resource for resources in found for resource in resources)
 
 
-def _version(group: Mapping[str, Any]) -> str:
-    return str((group.get("preferredVersion") or {}).get("groupVersion") or "")
+def _versions(group: Mapping[str, Any]) -> tuple[str, ...]:
+    """All versions of a group, the preferred one first."""
+    served = [group.get("preferredVersion"), *(group.get("versions") or ())]
+    named = [str(item.get("groupVersion") or "") for item in served if isinstance(item, dict)]
+    return tuple(dict.fromkeys(name for name in named if name))
 
 
-async def _group(api: Api, group: str, version: str) -> list[Resource]:
-    served = (await _asked(api, f"/apis/{version}")).get("resources") or ()
-    watchable = {str(item.get("name")) for item in served if {"list", "watch"} <= set(item.get("verbs") or ())}
-    return [
-        Resource("claim" if kind == "ResourceClaim" else "group", kind, version, f"/apis/{version}/{plural}")
-        for plural, kind in OPTIONAL[group].items()
-        if plural in watchable
-    ]
+async def _group(api: Api, group: str, versions: Iterable[str]) -> list[Resource]:
+    missing, found = dict(OPTIONAL[group]), list[Resource]()
+    for version in versions:
+        if not missing:
+            break
+        served = (await _asked(api, f"/apis/{version}")).get("resources") or ()
+        watchable = {str(item.get("name")) for item in served if {"list", "watch"} <= set(item.get("verbs") or ())}
+        for plural in watchable & set(missing):
+            kind = missing.pop(plural)
+            of = "claim" if kind == "ResourceClaim" else "group"
+            found.append(Resource(of, kind, version, f"/apis/{version}/{plural}"))
+    return sorted(found, key=lambda resource: resource.path)
 
 
 async def _asked(api: Api, path: str) -> dict[str, Any]:

@@ -77,7 +77,6 @@ class ClusterEyes:
             tasks.create_task(self._read_again(), name="eyes-claimants")
             for source in self._sources.values():
                 source.start(tasks)
-        self._tasks = None
 
     def adopt(self, reading: Reading) -> None:
         """Another policy is in force: labels are read by its map from now, those of all nodes anew."""

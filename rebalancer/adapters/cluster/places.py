@@ -19,7 +19,6 @@ from rebalancer.adapters.cluster.connection import Api
 from rebalancer.adapters.cluster.reflector import Reflector, Resource
 from rebalancer.adapters.cluster.watching import Watching
 from rebalancer.adapters.decode.dcgm_nodes import Directory
-from rebalancer.adapters.decode.errors import DecodeError
 from rebalancer.adapters.decode.kubernetes import Reading
 from rebalancer.adapters.decode.objects import mapping, metadata, text
 from rebalancer.adapters.decode.watch import Changed, changed
@@ -116,9 +115,9 @@ class Places:
         uid = text(metadata(raw).get("uid"))
         try:
             seen = changed(raw, self.reading)
-        except DecodeError as error:
+        except Exception as error:  # noqa: BLE001 - one object that no decoder foresaw must not end the sampling
             self._watching.unreadable.labels("exporter" if of == "pod" else "node").inc()
-            log.warning("place cannot be read", kind=of, error=str(error))
+            log.warning("place cannot be read", kind=of, error=str(error) or repr(error))
             return uid
         for one in seen:
             if isinstance(one, Changed):

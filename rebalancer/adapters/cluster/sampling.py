@@ -80,6 +80,10 @@ class Sampling:
             self._fail("answer" if isinstance(error, SourceFailedError) else "unreachable", 1)
             log.warning("GPUs not seen", error=str(error) or type(error).__name__)
             return
+        except Exception:  # an answer that no decoder foresaw must not end the sampling of all others
+            self._fail("answer", 1)
+            log.exception("GPUs not seen")
+            return
         await self._tell(self._news(found))
 
     async def _looked(self) -> list[NodeSample]:
