@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tests.servers.goparts import binary
+from tests.servers.goparts import KUBERNETES, binary
 
 NAME = "gpu-rebalancer"
 WITHIN = 60.0
@@ -24,8 +24,15 @@ def helm(*arguments: str, given: str = "") -> str:
     Raises:
         Refused: it ended with another code than 0.
     """
+    # a helm built without its release's flags takes the cluster for 1.20 while it only renders
+    version = ("--kube-version", KUBERNETES) if arguments[0] == "template" else ()
     ended = subprocess.run(
-        [str(binary("helm")), *arguments], input=given, capture_output=True, text=True, timeout=WITHIN, check=False
+        [str(binary("helm")), *arguments, *version],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN,
+        check=False,
     )
     if ended.returncode:
         raise Refused(ended.stderr.strip())

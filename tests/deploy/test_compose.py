@@ -93,10 +93,9 @@ def test_dashboards_are_provisioned_with_a_source_that_exists() -> None:
     """Every panel's data source is the one that is provisioned."""
     sources = yaml.safe_load((ROOT / "deploy/compose/grafana/datasources.yaml").read_text())["datasources"]
     provider = yaml.safe_load((ROOT / "deploy/compose/grafana/dashboards.yaml").read_text())["providers"][0]
-    folder = next(
-        m.split(":")[0] for m in SERVICES["grafana"]["volumes"] if m.split(":")[1] == provider["options"]["path"]
-    )
-    boards = sorted((ROOT / folder).glob("*.json"))
+    under = provider["options"]["path"] + "/"
+    mounts = [mount.split(":")[:2] for mount in SERVICES["grafana"]["volumes"]]
+    boards = [ROOT / source for source, at in mounts if at.startswith(under) and at.endswith(".json")]
     assert boards
     for board in boards:
         named = {
