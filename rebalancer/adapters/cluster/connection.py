@@ -87,9 +87,12 @@ async def connected(settings: KubernetesSettings) -> AsyncIterator[Api]:
     try:
         await _configure(configuration, settings)
         client: Any = ApiClient(configuration)
-    except (ConfigException, OSError) as error:
+    except Exception as error:  # the client's loader fails in many ways over what a file may hold
         where = settings.kubeconfig or "the pod's own service account"
-        raise NotConnected(str(where), str(error)) from error
+        told = isinstance(error, ConfigException | OSError)  # others may quote the file, and it holds secrets
+        raise NotConnected(
+            str(where), str(error) if told else f"it is no kubeconfig ({type(error).__name__})"
+        ) from None
     try:
         yield Api(client)
     finally:
