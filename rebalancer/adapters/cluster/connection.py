@@ -87,7 +87,7 @@ async def connected(settings: KubernetesSettings) -> AsyncIterator[Api]:
     try:
         await _configure(configuration, settings)
         client: Any = ApiClient(configuration)
-    except Exception as error:  # the client's loader fails in many ways over what a file may hold
+    except Exception as error:  # noqa: BLE001 - the client's loader fails in many ways over what a file may hold
         where = settings.kubeconfig or "the pod's own service account"
         told = isinstance(error, ConfigException | OSError)  # others may quote the file, and it holds secrets
         raise NotConnected(
