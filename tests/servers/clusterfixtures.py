@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.controlplane import ControlPlane
-from tests.servers.goparts import binary
+from tests.servers.goparts import BuildError, binary
 
 CONTROL_PLANE = ("kubemini", "kwok", "jobset-controller")
 NEEDS = {
@@ -31,8 +31,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     wanted = {name for item in session.items for name in _needs(item)}
-    for name in sorted(wanted, key=lambda one: (one not in CONTROL_PLANE, one)):
-        binary(name)
+    try:
+        for name in sorted(wanted, key=lambda one: (one not in CONTROL_PLANE, one)):
+            binary(name)
+    except BuildError as error:
+        pytest.exit(str(error), returncode=pytest.ExitCode.INTERNAL_ERROR)
 
 
 def _needs(item: pytest.Item) -> set[str]:

@@ -5,7 +5,7 @@ was made here, finalizers and all. It must never touch what a test made by itsel
 """
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.servers.manifests import Json, Work
 from tests.servers.parts import FAKE_NODE
 
 READY_WITHIN = 30.0  # seconds for nodes and pods that have room; tenths on idle cores
-GONE_WITHIN = 60.0  # seconds for namespaces: their controller looks again only after some seconds
+GONE_WITHIN = 60.0  # seconds for pods and nodes that were deleted without grace; tenths on idle cores
 MARK = {"rebalancer.test/fleet": "true"}
 MARKED = "rebalancer.test/fleet=true"
 FAKE = ",".join(f"{key}={value}" for key, value in FAKE_NODE.items())
@@ -214,39 +214,31 @@ def pod_path(pod: Json) -> str:
 
 
 def clean(control_plane: ControlPlane) -> None:
-    """Remove every node and namespace that was made here, and wait until they are gone."""
+    """Remove every namespace and node that was made here; wait until their pods and the nodes are gone.
+
+    The namespaces themselves take 5 s more (their controller's own delay); nothing can be made in them meanwhile.
+    """
     api = control_plane.api
     spaces = [one["metadata"]["name"] for one in api.items("/api/v1/namespaces", labelSelector=MARKED)]
     for space in spaces:
-        _empty(control_plane, space)
-        with suppress(ApiError):  # 404, 409: it goes already
-            api.delete(f"/api/v1/namespaces/{space}")
+        _close(control_plane, space)
+    api.wait(lambda: all(_emptied(control_plane, space) for space in spaces), GONE_WITHIN, "all pods to be gone")
     api.delete("/api/v1/nodes", labelSelector=FAKE)
     api.wait(lambda: not api.items("/api/v1/nodes", labelSelector=FAKE), GONE_WITHIN, "the nodes to be gone")
-    api.wait(_all_gone(control_plane), GONE_WITHIN, f"the namespaces {', '.join(spaces)} to be gone")
 
 
-def _empty(control_plane: ControlPlane, space: str) -> None:
-    """First those who make pods, then the pods: at once, whatever holds them."""
-    for maker in MAKERS:
-        with suppress(ApiError):  # 404: no JobSets are served
-            control_plane.api.delete(maker.format(space), propagationPolicy="Background")
-    _remove_pods(control_plane, space)
+def _close(control_plane: ControlPlane, space: str) -> None:
+    """First the namespace, so that nothing new comes into it, then those who make pods."""
+    for path in (f"/api/v1/namespaces/{space}", *(maker.format(space) for maker in MAKERS)):
+        with suppress(ApiError):  # 404: gone, or no JobSets are served; 409: it goes already
+            control_plane.api.delete(path, propagationPolicy="Background")
 
 
-def _remove_pods(control_plane: ControlPlane, space: str) -> None:
-    for pod in pods(control_plane, space):
+def _emptied(control_plane: ControlPlane, space: str) -> bool:
+    """Delete its pods at once, whatever holds them; whether there were none left."""
+    control_plane.api.delete(f"/api/v1/namespaces/{space}/pods", gracePeriodSeconds=0)
+    held = pods(control_plane, space)
+    for pod in held:
         with suppress(ApiError):  # 404: gone meanwhile
-            if pod["metadata"].get("finalizers"):
-                release(control_plane, pod)
-            control_plane.api.delete(pod_path(pod), gracePeriodSeconds=0)
-
-
-def _all_gone(control_plane: ControlPlane) -> Callable[[], bool]:
-    def gone() -> bool:
-        left = control_plane.api.items("/api/v1/namespaces", labelSelector=MARKED)
-        for space in left:
-            _remove_pods(control_plane, space["metadata"]["name"])  # their makers may have made one more meanwhile
-        return not left
-
-    return gone
+            release(control_plane, pod)
+    return not held

@@ -25,7 +25,7 @@ from pathlib import Path
 from tests.servers.artifacts import cache_root, file_lock
 
 HERE = Path(__file__).with_name("goparts")
-OLDEST_GO = (1, 26, 7)  # what the go.mod of promtool asks for, the newest of the three
+OLDEST_GO = (1, 26, 7)  # what the go.mod of promtool asks for, the newest of them
 BUILD_WITHIN = 2400.0  # seconds for one program: the whole control plane takes 8 min on 2 idle cores
 KUBERNETES = "v1.37.2"  # as in cluster/go.mod; the server tells it to clients, which decide by it
 _VERSIONS = {

@@ -6,7 +6,6 @@ package main
 import (
 	_ "helm.sh/helm/v3/cmd/helm"
 	_ "sigs.k8s.io/descheduler/cmd/descheduler"
-	_ "sigs.k8s.io/jobset"
 	_ "sigs.k8s.io/kustomize/kustomize/v5"
 	_ "sigs.k8s.io/kwok/cmd/kwok"
 )
