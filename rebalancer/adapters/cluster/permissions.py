@@ -84,7 +84,14 @@ _HANDS = (
     *_rights("", "nodes", "patch"),
     *_rights("", "pods", "patch"),
     *_rights("", "pods/eviction", "create"),
-    *_rights("events.k8s.io", "events", "create patch"),
+    *_rights("events.k8s.io", "events", "create"),
+    *(
+        right  # `last-recall` on what somebody submitted; an admission policy narrows it to that annotation
+        for group, kinds in GANG_OBJECTS.items()
+        for kind in kinds
+        if kind != "podgroups"
+        for right in _rights(group, kind, "patch", optional=group != "batch")
+    ),
 )
 _BRAKES = (
     *_rights("", "configmaps", "create", "namespace"),
