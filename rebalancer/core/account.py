@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rebalancer.core.charges import Charge, LoanUsage, PoolUsage, UsageMemory, UsageRow
+from rebalancer.core.charges import Charge, LoanMove, LoanUsage, PoolUsage, UsageMemory, UsageRow
 from rebalancer.core.loans import Loan
 from rebalancer.core.meters import HOUR, Meter, moment_of, ms_of, seconds_of
 from rebalancer.core.plan import stable_id
 from rebalancer.core.units import GangId, LoanId, PoolName
-from rebalancer.core.uses import LOAN_FIELDS, POOL_FIELDS, Key, out
+from rebalancer.core.uses import LOAN_FIELDS, POOL_FIELDS, Key
 
 SETTLE = 60_000
 """Milliseconds after its end at which a part is told: what is under way at its end is still counted, so that
@@ -171,12 +171,13 @@ class Account:
 
     # -- remembering ---------------------------------------------------------------------------------------------
 
-    def memory(self, now: int) -> UsageMemory:
+    def memory(self, now: int, moves: tuple[LoanMove, ...] = ()) -> UsageMemory:
         """All that may still be told, accounted up to ``now`` (ms)."""
         first = max(self.began // HOUR, min(now // HOUR - KEPT, self.told_until // HOUR))
         hours = range(first, now // HOUR + 1)
         rows = [row for hour in hours for line in self._lines(hour) if (row := self._row(line, now)) is not None]
-        return UsageMemory(moment_of(self.began), moment_of(self.told_until), tuple(rows), tuple(self._heard))
+        began, upto, told = map(moment_of, (self.began, now, self.told_until))
+        return UsageMemory(began, upto, told, tuple(rows), tuple(self._heard), moves)
 
     def _lines(self, hour: int) -> Iterator[Line]:
         yield Line("", "", hour)
@@ -195,9 +196,10 @@ class Account:
         said, until = told.values, moment_of(told.until)
         return UsageRow(line.loan, line.gang, hour, values, said, until, told.revisions, namespace, queue)
 
-    def recall(self, memory: UsageMemory, at: int) -> None:
-        """Go on from what was accounted up to ``at`` (ms); GPUs count anew from there on."""
-        self.began, self.floor, self.told_until = ms_of(memory.began), at, ms_of(memory.told_until)
+    def recall(self, memory: UsageMemory) -> None:
+        """Go on from what was accounted; GPUs count anew from there on."""
+        at = self.floor = ms_of(memory.upto)
+        self.began, self.told_until = ms_of(memory.began), ms_of(memory.told_until)
         self._heard = dict.fromkeys(memory.heard, at)
         for row in memory.rows:
             line = Line(row.loan, row.gang, ms_of(row.hour) // HOUR)
@@ -209,10 +211,11 @@ class Account:
             if row.until is not None:
                 self._told[line] = Told(row.told, ms_of(row.until), row.revisions)
 
-    def out_on(self, node_name: str, at: int) -> Loan | None:
-        """The loan that a node served at ``at`` (ms)."""
-        found = [loan for loan in self.loans.values() if loan.node_name == node_name and out(loan, at)]
-        return max(found, key=lambda loan: loan.opened_at, default=None)
+    def last_on(self, node_name: str, at: int) -> Loan | None:
+        """The last loan that a node served by ``at`` (ms), if it was not over for long: members may outlast it."""
+        mine = [loan for loan in self.loans.values() if loan.node_name == node_name and ms_of(loan.opened_at) <= at]
+        held = [loan for loan in mine if loan.closed_at is None or ms_of(loan.closed_at) >= at - HOUR]
+        return max(held, key=lambda loan: loan.opened_at, default=None)
 
     def _meter(self, key: Key) -> Meter:
         return self._meters.setdefault(key, Meter())

@@ -38,7 +38,7 @@ from rebalancer.core.stimuli import (
     VerdictGiven,
 )
 from rebalancer.core.telemetry import Verdict
-from rebalancer.core.units import Mode
+from rebalancer.core.units import Activity, Mode
 
 
 def apply(state: State, stimulus: Stimulus, homes: Homes, now: datetime) -> Effect:
@@ -68,11 +68,11 @@ def _verdict(state: State, stimulus: VerdictGiven, now: datetime) -> Effect:
         return (), []
     state.verdicts[verdict.node] = verdict
     state.heard(verdict.partition, verdict.at)
-    if state.usage.on_loan(verdict.node):
-        state.usage.stir(verdict.node)
     node = state.inventory.nodes.get(verdict.node)
     if node is None:
         return (), []
+    if verdict.activity is Activity.BUSY or (before is not None and before.activity is Activity.BUSY):
+        state.usage.judged(node, verdict)
     if before is None or _verdict_says(before) != _verdict_says(verdict):
         state.inventory.candidate_changed(node)
     observing.count(state, node)
@@ -159,7 +159,7 @@ def _lag(state: State, stimulus: StreamLagged, now: datetime) -> Effect:
 def _restored(state: State, stimulus: Restored, now: datetime) -> Effect:
     """Rebuild memory: ledger, records, forecasts, then open plans with what came back of them."""
     for memory in stimulus.pools:
-        state.usage.recall(memory.pool, memory.usage, memory.made_at)
+        state.usage.recall(memory.pool, memory.usage)
     for loan in stimulus.loans:
         ledger.keep(state, loan)
     for record in stimulus.workloads:

@@ -87,10 +87,24 @@ class UsageRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LoanMove:
+    """From ``at`` on a loan's node was ``moving``, ``lent``, or home (an empty word)."""
+
+    loan: LoanId
+    at: datetime
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
 class UsageMemory:
-    """A pool's running totals: what a restart goes on from. ``heard``: evictions whose lost work is in them."""
+    """A pool's running totals up to ``upto``: what a restart goes on from.
+
+    ``heard``: evictions whose lost work is in them. ``moves``: of loans whose record alone does not tell them.
+    """
 
     began: datetime
+    upto: datetime
     told_until: datetime
     rows: tuple[UsageRow, ...] = ()
     heard: tuple[str, ...] = ()
+    moves: tuple[LoanMove, ...] = ()

@@ -33,7 +33,7 @@ from rebalancer.core.plan import EvictGang, LendNode, Method, Plan, stable_id
 from rebalancer.core.policy import Policy
 from rebalancer.core.reasons import Reason
 from rebalancer.core.state import State
-from rebalancer.core.stimuli import Restored, Stimulus, TimePassed, happened
+from rebalancer.core.stimuli import Stimulus, TimePassed, happened
 from rebalancer.core.story import Entry, keys_of, told
 from rebalancer.core.underway import Draft
 from rebalancer.core.units import Mode, PoolName
@@ -78,9 +78,9 @@ class Engine:
     def handle(self, stimulus: Stimulus, now: datetime) -> list[Instruction]:
         """Take a stimulus in and answer with what is to be done, in order."""
         state = self.state
-        state.usage.clock(now)
+        state.usage.clock(now, happened(stimulus, now))
         if isinstance(stimulus, TimePassed):
-            state.usage.settle(state.inventory, state.verdicts, now)
+            state.usage.settle(state.inventory, state.verdicts)
             instructions = self._plan(now)
         else:
             touched, instructions = applying.apply(state, stimulus, self._homes, now)
@@ -88,8 +88,7 @@ class Engine:
                 self._all_dirty = True
             else:
                 self._dirty.update(dict.fromkeys(touched))
-        if not isinstance(stimulus, Restored):  # what it tells of counts with the facts that follow, in their time
-            state.usage.settle(state.inventory, state.verdicts, happened(stimulus, now))
+        state.usage.take(state.inventory)
         for entry in told(stimulus, instructions, now):
             self._story.append(entry)
         return instructions

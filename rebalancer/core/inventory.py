@@ -13,6 +13,7 @@ from rebalancer.core.facts import Budget, Control, GangSpec, Namespace, Node, Po
 from rebalancer.core.news import News
 from rebalancer.core.shares import Shares
 from rebalancer.core.stimuli import Fact, FactKind, kind_of
+from rebalancer.core.stirrings import Stirrings
 from rebalancer.core.supply import Totals, bare, footprint, lendable, open_to_others, supply
 from rebalancer.core.units import GangId, NodeUid, OwnerClass, PodUid, PoolName
 
@@ -42,8 +43,7 @@ class Inventory:
         """Label keys that waiting pods' terms name: a change of another label moves no pod's home."""
         self.asked: dict[PodUid, None] = {}
         """Inference pods that began or ceased to wait, or changed while waiting, since it was last cleared."""
-        self.stirred: dict[NodeUid, None] = {}
-        """Nodes that came, went, or were changed themselves or by their pods, since it was last cleared."""
+        self.stirred = Stirrings()
         self.rooms: dict[PoolName, dict[NodeUid, bool]] = {}
         """Nodes whose room changed since it was last cleared, and whether it may have grown."""
         self.waits: dict[OwnerClass, int] = dict.fromkeys(OwnerClass, 0)
@@ -95,6 +95,7 @@ class Inventory:
         if old is not None:
             self._unindex(old)
         self._note(old, pod)
+        self.stirred.pod(old, pod)
         self.pods[pod.uid] = pod
         self.gangs.setdefault(pod.gang, {})[pod.uid] = None
         self.longest_leave = max(self.longest_leave, timedelta(seconds=pod.grace_seconds + pod.notice_seconds))
@@ -112,6 +113,7 @@ class Inventory:
         if pod is not None:
             self._unindex(pod)
             self._note(pod, None)
+            self.stirred.pod(pod, None)
             for name in _touched(pod, None):
                 self._recount(name)
         return pod
@@ -149,6 +151,7 @@ class Inventory:
         self.labels_version += moved
         if old is not None and old.pool != node.pool:
             _discard(self.members, old.pool, node.uid)
+        self.stirred.node(old, node)
         self.nodes[node.uid] = node
         self.by_name[node.name] = node.uid
         self.members.setdefault(node.pool, {})[node.uid] = None
@@ -170,7 +173,7 @@ class Inventory:
         if node is None:
             return None
         self.shares.withdraw(uid)
-        self.stirred[uid] = None
+        self.stirred.node(node, None)
         self._turned(node, None)
         self.elsewhere += open_to_others(node)
         _discard(self.members, node.pool, uid)
@@ -184,7 +187,6 @@ class Inventory:
         node = self.node_named(node_name)
         if node is None:
             return
-        self.stirred[node.uid] = None
         nominated = bool(self.nominated.get(node_name))
         if self.shares.count(node, tuple(self.guests(node_name)), nominated):
             _count(self.candidates, node.pool)

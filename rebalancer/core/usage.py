@@ -1,39 +1,58 @@
 """Who had which GPUs, to the millisecond of event time: every change of a node is booked to its pool and its loan.
 
-A change costs what its node costs, whatever the size of the fleet. A node's changes count in the order in which they
-are told, never before its last one; what is told ahead of the clock waits until the clock gets there. After a restart
-accounting goes on from the last totals told: changes since then are told once more and count from when they happened,
-and while nobody told anything what was last known goes on. Nothing is decided here, nor decided upon.
+Topics have no order among each other, so what is told waits for a short while and is then counted in the order in
+which it happened; what comes later than that counts from the node's last change on. A change costs what its node
+costs, whatever the size of the fleet. After a restart accounting goes on from the last totals told: changes since
+then are told once more and count from when they happened, and while nobody told anything what was last known goes
+on. Nothing is decided here, nor decided upon.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from rebalancer.core.account import NOBODY, Account
-from rebalancer.core.charges import Charge, UsageMemory
-from rebalancer.core.facts import Pod
+from rebalancer.core.charges import Charge, LoanMove, UsageMemory
+from rebalancer.core.courses import Course
+from rebalancer.core.facts import Node, Pod
 from rebalancer.core.inventory import Inventory
 from rebalancer.core.loans import Loan
 from rebalancer.core.meters import ms_of
 from rebalancer.core.plan import Member, Outcome
 from rebalancer.core.telemetry import Verdict
-from rebalancer.core.units import Activity, LoanId, NodeUid, PoolName
-from rebalancer.core.uses import Use, out, use_of
+from rebalancer.core.units import Activity, LoanId, NodeUid, PodUid, PoolName
+from rebalancer.core.uses import Use, use_of
+
+HOLD = 30_000
+"""Milliseconds for which what happened waits for what happened before it: longer than one topic lags behind another
+while none of them is late, and over before an hour is told."""
 
 
-class _Seen(NamedTuple):
-    """What a node was last counted as, and since when (ms)."""
+class Lost(NamedTuple):
+    """A gang was evicted, and its members' work undone."""
 
-    pool: PoolName
-    use: Use
-    at: int
+    told: Outcome
+    members: Sequence[Member]
 
 
-_NOT_SEEN = _Seen("", {}, 0)
+Change: TypeAlias = Node | Pod | str | Verdict | Lost | None
+"""What is otherwise on a node: a uid is gone from it; None: a loan of it."""
+
+
+@dataclass(slots=True)
+class Place:
+    """A node by its name, as it was when it was last counted (ms)."""
+
+    node: Node | None = None
+    pods: dict[PodUid, Pod] = field(default_factory=dict)
+    busy: bool = False
+    pool: PoolName = ""
+    use: Use = field(default_factory=dict)
+    at: int = 0
 
 
 class Usage:
@@ -42,119 +61,113 @@ class Usage:
     def __init__(self, cluster: str) -> None:
         """Nothing is known and nothing has been counted."""
         self._cluster = cluster
-        self._now = 0
+        self._born = self._now = self._moment = self._told = 0
         self._accounts: dict[PoolName, Account] = {}
-        self._seen: dict[NodeUid, _Seen] = {}
-        self._loans: dict[NodeUid, dict[LoanId, Loan]] = {}
-        self._stirred: dict[NodeUid, None] = {}
-        self._waiting: list[tuple[int, NodeUid]] = []
+        self._places: dict[str, Place] = {}
+        self._courses: dict[NodeUid, dict[LoanId, Course]] = {}
+        self._waiting: list[tuple[int, int, str, Change]] = []
         self._unsaid: dict[PoolName, None] = {}
+        self._recalled: dict[LoanId, list[LoanMove]] = {}
 
     def account(self, pool: PoolName) -> Account:
-        """A pool's account; it begins when it is first asked for."""
+        """A pool's account; it begins when the engine did."""
         found = self._accounts.get(pool)
         if found is None:
-            found = self._accounts[pool] = Account(self._cluster, pool, self._now)
+            found = self._accounts[pool] = Account(self._cluster, pool, self._born)
         return found
 
     # -- what happens ----------------------------------------------------------------------------------------------
 
-    def clock(self, now: datetime) -> None:
-        """The engine's time."""
-        self._now = max(self._now, ms_of(now))
+    def clock(self, now: datetime, at: datetime) -> None:
+        """The engine's time, and when what is told next happened."""
+        self._now, self._moment = max(self._now, ms_of(now)), ms_of(at)
+        self._born = self._born or self._now
 
-    def stir(self, node: NodeUid) -> None:
-        """Something about a node changed that no fact tells."""
-        self._stirred[node] = None
+    def take(self, inventory: Inventory) -> None:
+        """Nodes and pods that came, went or changed by what was just told."""
+        for name, change in inventory.stirred.read():
+            self._wait(self._moment, name, change)
+
+    def judged(self, node: Node, verdict: Verdict) -> None:
+        """Telemetry says whether a node is busy otherwise than before."""
+        self._wait(self._moment, node.name, verdict)
 
     def loan_changed(self, loan: Loan) -> None:
         """A loan's latest form: its node is counted anew at each of its moments."""
         if loan.virtual:
             return
-        account, held = self.account(loan.lender), self._loans.setdefault(loan.node, {})
-        before = account.loans.get(loan.id)
+        account = self.account(loan.lender)
         account.keep(loan)
         if loan.id not in account.loans:
             return
-        held[loan.id] = loan
-        self.stir(loan.node)
-        seen = self._seen.get(loan.node)
-        known = max(account.floor, seen.at if seen is not None else 0)
-        for moment in (loan.opened_at, loan.lent_at, loan.closing_at, loan.closed_at):
-            if moment is not None and ms_of(moment) > known:
-                heapq.heappush(self._waiting, (ms_of(moment), loan.node))
-        if before is not None and _unsaid_by(before, loan):
+        course = self._courses.setdefault(loan.node, {}).setdefault(loan.id, Course(loan))
+        course.recall(self._recalled.pop(loan.id, ()))
+        if course.follow(loan, self._moment):
             self._unsaid[loan.lender] = None
+        for moment, _ in course.moves:
+            if moment > account.floor:
+                self._wait(moment, loan.node_name, None)
 
-    def evicted(self, told: Outcome, members: Iterable[Member]) -> None:
-        """Work lost with a gang, shared out over the loans that its members were on by their GPUs."""
+    def evicted(self, told: Outcome, members: Sequence[Member]) -> None:
+        """Work was lost with a gang."""
         lost = told.numbers.get("lost_gpu_seconds")
-        account = self._accounts.get(told.pool)
-        if account is None or not isinstance(lost, int | float) or lost <= 0:
-            return
-        at, gpus = ms_of(told.at), dict[LoanId, int]()
-        for member in members:
-            loan = account.out_on(member.node, at)
-            if loan is not None:
-                gpus[loan.id] = gpus.get(loan.id, 0) + member.gpus
-        if not any(gpus.values()):
-            gpus = {loan.id: loan.gpus for loan in account.loans.values() if told.target in account.gangs[loan.id]}
-        account.lose(told.id, told.target, _shared(round(lost * 1000), gpus), at)
-        self._unsaid[told.pool] = None  # outcomes are not kept for as long as accounts are
+        if told.pool in self._accounts and isinstance(lost, int | float) and lost > 0:
+            self._wait(ms_of(told.at), "", Lost(told, members))
 
-    def settle(self, inventory: Inventory, verdicts: Mapping[NodeUid, Verdict], at: datetime) -> None:
-        """Count every node that something happened to at ``at``, after what waited for an earlier moment."""
-        moment = ms_of(at)
-        upto = min(moment, self._now)
-        while self._waiting and self._waiting[0][0] <= upto:
-            due, uid = heapq.heappop(self._waiting)
-            self._count(uid, inventory, verdicts, due)
-        if inventory.stirred or self._stirred:
-            for uid in (*inventory.stirred, *(uid for uid in self._stirred if uid not in inventory.stirred)):
-                self._count(uid, inventory, verdicts, moment)
-            inventory.stirred.clear()
-            self._stirred.clear()
+    def settle(self, inventory: Inventory, verdicts: Mapping[NodeUid, Verdict]) -> None:
+        """Count everything that has waited for long enough."""
+        while self._waiting and self._waiting[0][0] <= self._now - HOLD:
+            at, _, name, change = heapq.heappop(self._waiting)
+            if isinstance(change, Lost):
+                self._lose(change, at)
+            else:
+                self._count(name, change, at, inventory, verdicts)
 
-    def on_loan(self, node: NodeUid) -> bool:
-        """Whether a verdict on this node matters to anybody's account."""
-        return node in self._loans
+    def _wait(self, at: int, name: str, change: Change) -> None:
+        self._told += 1
+        heapq.heappush(self._waiting, (at, self._told, name, change))
 
-    def _count(self, uid: NodeUid, inventory: Inventory, verdicts: Mapping[NodeUid, Verdict], at: int) -> None:
-        if at > self._now:
-            heapq.heappush(self._waiting, (at, uid))
-            return
-        node, seen = inventory.nodes.get(uid), self._seen.pop(uid, _NOT_SEEN)
+    # -- counting --------------------------------------------------------------------------------------------------
+
+    def _count(
+        self, name: str, change: Change, at: int, inventory: Inventory, verdicts: Mapping[NodeUid, Verdict]
+    ) -> None:
+        place = self._places.setdefault(name, Place())
+        if isinstance(change, Node) and (place.node is None or place.node.uid != change.uid):
+            known = verdicts.get(change.uid)
+            place.busy = known is not None and known.activity is Activity.BUSY
+        _put(place, change)
+        node = place.node
         pool = node.pool if node is not None else ""
-        at = max(at, seen.at, *(self.account(name).floor for name in (pool, seen.pool) if name))
+        at = max(at, place.at, *(self.account(one).floor for one in (pool, place.pool) if one))
         use: Use = {}
         if node is not None and pool:
-            loan, verdict = self._loan_on(uid, at), verdicts.get(uid)
-            busy = verdict is not None and verdict.activity is Activity.BUSY
-            guests = list(inventory.guests(node.name))
-            use = use_of(node, guests, loan, at, busy=busy)
+            course = self._course_on(node.uid, at)
+            loan = course.loan if course is not None else None
             if loan is not None:
-                self._name_gangs(loan, guests, inventory)
-            self._seen[uid] = _Seen(pool, use, at)
-        if seen.pool == pool:
-            self._book(pool, seen.use, use, at)
+                self._name_gangs(loan, place, inventory)
+            moving = course is not None and course.at(at) == "moving"
+            use = use_of(node, place.pods.values(), loan, moving=moving, busy=place.busy)
+        if place.pool == pool:
+            self._book(pool, place.use, use, at)
         else:
-            self._book(seen.pool, seen.use, {}, at)
+            self._book(place.pool, place.use, {}, at)
             self._book(pool, {}, use, at)
+        place.pool, place.use, place.at = pool, use, at
+        if node is None and not place.pods:
+            del self._places[name]
 
-    def _name_gangs(self, loan: Loan, guests: Iterable[Pod], inventory: Inventory) -> None:
+    def _course_on(self, node: NodeUid, at: int) -> Course | None:
+        found = [course for course in self._courses.get(node, {}).values() if course.at(at)]
+        return max(found, key=lambda course: (course.loan.opened_at, course.loan.id), default=None)
+
+    def _name_gangs(self, loan: Loan, place: Place, inventory: Inventory) -> None:
         """Remember whose the gangs are that use a loan, or for which it was made: they may be gone when it is told."""
         gangs = self.account(loan.lender).gangs[loan.id]
-        gangs.update((pod.gang, (pod.namespace, pod.queue)) for pod in guests if pod.held)
+        gangs.update((pod.gang, (pod.namespace, pod.queue)) for pod in place.pods.values() if pod.held)
         if gangs[loan.gang] == NOBODY:
             asked = (inventory.pods[uid] for uid in inventory.gangs.get(loan.gang, ()))
             gangs.update((pod.gang, (pod.namespace, pod.queue)) for pod in asked)
-
-    def _loan_on(self, uid: NodeUid, at: int) -> Loan | None:
-        held = self._loans.get(uid)
-        if held is None:
-            return None
-        found = [loan for loan in held.values() if out(loan, at)]
-        return max(found, key=lambda loan: (loan.opened_at, loan.id), default=None)
 
     def _book(self, pool: PoolName, before: Use, use: Use, at: int) -> None:
         if before == use:
@@ -164,6 +177,19 @@ class Usage:
             change = use.get(key, 0) - before.get(key, 0)
             if change:
                 account.move(key, change, at)
+
+    def _lose(self, lost: Lost, at: int) -> None:
+        """Share an eviction's lost work out over the loans that its members were on, by their GPUs."""
+        told, account, gpus = lost.told, self.account(lost.told.pool), dict[LoanId, int]()
+        for member in lost.members:
+            loan = account.last_on(member.node, at)
+            if loan is not None:
+                gpus[loan.id] = gpus.get(loan.id, 0) + member.gpus
+        if not any(gpus.values()):
+            gpus = {loan.id: loan.gpus for loan in account.loans.values() if told.target in account.gangs[loan.id]}
+        amount = round(float(told.numbers["lost_gpu_seconds"]) * 1000)
+        account.lose(told.id, told.target, _shared(amount, gpus), at)
+        self._unsaid[told.pool] = None  # outcomes are not kept for as long as accounts are
 
     # -- telling and remembering -----------------------------------------------------------------------------------
 
@@ -177,30 +203,46 @@ class Usage:
             return [], False
         charges = [] if behind else account.tell(self._now, model)
         while account.over:
-            over = account.over.pop()
-            held = self._loans.get(over.node, {})
-            held.pop(over.id, None)
-            if not held:
-                self._loans.pop(over.node, None)
+            self._let_go(account.over.pop())
         unsaid = pool in self._unsaid
         self._unsaid.pop(pool, None)
         return charges, unsaid or bool(charges)
 
-    def memory(self, pool: PoolName) -> UsageMemory | None:
-        """A pool's running totals up to now."""
-        account = self._accounts.get(pool)
-        return account.memory(self._now) if account is not None else None
+    def _let_go(self, loan: Loan) -> None:
+        held = self._courses.get(loan.node, {})
+        held.pop(loan.id, None)
+        if not held:
+            self._courses.pop(loan.node, None)
 
-    def recall(self, pool: PoolName, memory: UsageMemory | None, made_at: datetime) -> None:
+    def memory(self, pool: PoolName) -> UsageMemory:
+        """A pool's running totals, as far as everything is counted."""
+        account = self.account(pool)
+        mine = [course for held in self._courses.values() for course in held.values() if course.loan.lender == pool]
+        moves = [move for course in mine if course.called_off for move in course.memory()]
+        return account.memory(max(self._now - HOLD, account.floor), tuple(moves))
+
+    def recall(self, pool: PoolName, memory: UsageMemory | None) -> None:
         """Go on from totals that an earlier engine told, before anything else of the pool is known."""
-        if memory is not None:
-            self.account(pool).recall(memory, ms_of(made_at))
+        if memory is None:
+            return
+        self.account(pool).recall(memory)
+        for move in memory.moves:
+            self._recalled.setdefault(move.loan, []).append(move)
 
 
-def _unsaid_by(before: Loan, after: Loan) -> bool:
-    """Whether a moment of a loan that counted is gone from its record: after a restart nobody could tell it."""
-    pairs = ((before.closing_at, after.closing_at), (before.closed_at, after.closed_at))
-    return any(known is not None and known != now for known, now in pairs)
+def _put(place: Place, change: Change) -> None:
+    """Take a change in."""
+    match change:
+        case Node():
+            place.node = change
+        case Pod():
+            place.pods[change.uid] = change
+        case Verdict():
+            place.busy = change.activity is Activity.BUSY
+        case str():
+            place.pods.pop(change, None)
+            if place.node is not None and place.node.uid == change:
+                place.node, place.busy = None, False
 
 
 def _shared(amount: int, gpus: Mapping[LoanId, int]) -> dict[LoanId, int]:

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from rebalancer.core.facts import Node, Pod
-from rebalancer.core.loans import Loan, LoanPhase
-from rebalancer.core.meters import ms_of
+from rebalancer.core.loans import Loan
 from rebalancer.core.supply import in_order, usable
 from rebalancer.core.units import GangId, LoanId
 
@@ -32,22 +31,8 @@ Use: TypeAlias = dict[Key, int]
 CAPACITY, OWN, LENT, TRANSIT, IDLE, UNHEALTHY = (Key("", "", field) for field in POOL_FIELDS)
 
 
-def out(loan: Loan, at: int) -> bool:
-    """Whether the node is, or is about to be, away at ``at`` (ms)."""
-    return ms_of(loan.opened_at) <= at and (loan.closed_at is None or at < ms_of(loan.closed_at))
-
-
-def moving(loan: Loan, at: int) -> bool:
-    """Whether the node of an open loan changes hands at ``at`` (ms)."""
-    if loan.lent_at is None or at < ms_of(loan.lent_at):
-        return True
-    if loan.closing_at is None:
-        return loan.phase is LoanPhase.RECALLING
-    return at >= ms_of(loan.closing_at)
-
-
-def use_of(node: Node, guests: Iterable[Pod], loan: Loan | None, at: int, *, busy: bool) -> Use:
-    """What the GPUs of a node count as at ``at``, with the loan that it serves then, if any."""
+def use_of(node: Node, guests: Iterable[Pod], loan: Loan | None, *, moving: bool, busy: bool) -> Use:
+    """What the GPUs of a node count as with the loan that it serves, if any, and whether it changes hands for it."""
     whole = max(node.capacity, node.gpus)
     use: Use = {CAPACITY: whole, UNHEALTHY: whole - node.gpus}
     if not node.ready or node.starting:
@@ -55,7 +40,7 @@ def use_of(node: Node, guests: Iterable[Pod], loan: Loan | None, at: int, *, bus
     elif loan is None:
         _at_home(use, node, guests)
     else:
-        _on_loan(use, node, list(guests), loan, moving=moving(loan, at), busy=busy)
+        _on_loan(use, node, list(guests), loan, moving=moving, busy=busy)
     return {key: gpus for key, gpus in use.items() if gpus}
 
 

@@ -43,7 +43,7 @@ BUDGET = facts.Budget(
     uid="pdb-uid-1", namespace="ml", name="train", selector=(facts.Requirement("app", "In", ("train",)),),
     allowed=1, expected=2, healthy=2, min_available="50%", max_unavailable=None,
 )  # fmt: skip
-GROUP = facts.GangSpec("pg-uid-1", "ml/train-7b", "ml", 2, 2, "research", "Job/train-7b")
+GROUP = facts.GangSpec("pg-uid-1", "ml/train-7b", "ml", 2, 2, "research", "Job/train-7b", opted_out=True)
 NAMESPACE = facts.Namespace("ns-uid-1", "ml", opted_out=True)
 CONTROL = facts.Control(
     paused_pools=("infer-l20",), recall_nodes=("a100-03",), max_loans=10, modes={"infer-a100": Mode.ACT},
@@ -69,8 +69,10 @@ MEMORY = instructions.PoolMemory(
     usage=charges.UsageMemory(
         AT,
         AT,
+        AT,
         (charges.UsageRow("loan-1", "ml/train-7b", AT, (8, 8, 0, 0, 0), (7, 7, 0, 0, 0), AT, 1, "ml", "research"),),
         ("eviction-1",),
+        (charges.LoanMove("loan-1", AT, "lent"),),
     ),
 )  # fmt: skip
 LOAN_USAGE = charges.LoanUsage(

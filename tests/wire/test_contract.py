@@ -65,6 +65,7 @@ PAIRS: list[tuple[type[Shape], type, set[str]]] = [
     (usage.PoolUsage, charges.PoolUsage, set()),
     (usage.LoanUsage, charges.LoanUsage, set()),
     (usage.UsageRow, charges.UsageRow, set()),
+    (usage.LoanMove, charges.LoanMove, set()),
     (usage.UsageMemory, charges.UsageMemory, set()),
     (marks.SnapshotBegan, stimuli.SnapshotBegan, ENVELOPE_HOLDS),
     (marks.SnapshotEnded, stimuli.SnapshotEnded, ENVELOPE_HOLDS),

@@ -106,9 +106,8 @@ class History:
 
     def course_of(self, loan: Mapping[str, Any]) -> Course[str]:
         """Whether a loan's node was ``moving`` or ``lent``."""
-        moments = [(ms(loan["opened_at"]), "moving")]
+        moments = [(ms(loan["opened_at"]), "moving"), *self._moves.get(loan["id"], ())]
         moments += [(ms(loan[name]), word) for name, word in PHASES if loan[name] is not None]
-        moments += self._moves.get(loan["id"], ())
         course: Course[str] = Course()
         for at, word in sorted(moments, key=lambda one: one[0]):
             course.set(at, word or None)

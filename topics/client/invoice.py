@@ -9,7 +9,7 @@ on a node on loan unused or, while it changes hands, in transit; where nobody ma
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from history import Course, Eviction, History, ms
@@ -58,11 +58,10 @@ class Place(NamedTuple):
 def rebuilt(history: History, began: dict[str, int], end: int) -> Sums:
     """All lines from when each pool's account began up to ``end``, from facts, loans, verdicts and outcomes."""
     sums: Sums = defaultdict(int)
-    places = list(_places(history))
-    for place in places:
+    for place in _places(history):
         _add_up(sums, place, began, end)
     for one in history.evictions():
-        _lost(sums, one, [held for place in places for held in place.loans])
+        _lost(sums, one, history.loans.values())
     return sums
 
 
@@ -100,7 +99,7 @@ def _uses(place: Place, node: dict[str, Any], at: int) -> Iterator[tuple[str, st
     yield "", "", "unhealthy", whole - node["gpus"]
     found = [pod for course in place.pods if (pod := course.at(at)) and pod["node"] == node["name"] and _holds(pod)]
     out = [(loan, word) for loan, course in place.loans if (word := course.at(at))]
-    loan, word = max(out, key=lambda one: str(one[0]["opened_at"]), default=({}, ""))
+    loan, word = max(out, key=lambda one: _opened(one[0]), default=({}, ""))
     own = sum(pod["gpus"] for pod in found if not loan or pod["owner"] == node["owner"])
     left = node["gpus"] - min(node["gpus"], own)
     yield "", "", "own", node["gpus"] - left
@@ -132,19 +131,27 @@ def _free(node: dict[str, Any], loan: dict[str, Any], word: str) -> str:
     return "transit" if word == "moving" else "unused"
 
 
-def _lost(sums: Sums, one: Eviction, held: list[tuple[dict[str, Any], Course[str]]]) -> None:
-    """An eviction's lost work over the loans that its members were on, by their GPUs, to the last millisecond."""
+def _lost(sums: Sums, one: Eviction, loans: Iterable[dict[str, Any]]) -> None:
+    """An eviction's lost work over the last loans of its members' nodes, by their GPUs, to the last millisecond.
+
+    A loan that was over an hour before the eviction has no part in it.
+    """
     weights: dict[str, int] = defaultdict(int)
-    of_pool = [loan for loan, course in held if loan["lender"] == one.pool and course.at(one.at)]
+    begun = [loan for loan in loans if loan["lender"] == one.pool and ms(loan["opened_at"]) <= one.at]
+    known = [loan for loan in begun if loan["closed_at"] is None or ms(loan["closed_at"]) >= one.at - HOUR]
     for name, gpus in one.members:
-        out = [loan for loan in of_pool if loan["node_name"] == name]
-        if out:
-            weights[max(out, key=lambda loan: str(loan["opened_at"]))["id"]] += gpus
+        last = max((loan for loan in known if loan["node_name"] == name), key=_opened, default=None)
+        if last is not None:
+            weights[last["id"]] += gpus
     left, weight = one.lost, sum(weights.values())
     for loan_id in sorted(weights):
         share = left * weights[loan_id] // weight
         sums[Line(one.pool, loan_id, one.gang, one.at // HOUR), "lost"] += share
         left, weight = left - share, weight - weights[loan_id]
+
+
+def _opened(loan: dict[str, Any]) -> int:
+    return ms(loan["opened_at"])
 
 
 def differences(history: History, within: float = 1.0) -> list[str]:

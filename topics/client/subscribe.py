@@ -64,8 +64,9 @@ def _message(record: Any) -> Message:
 
 def report(contract: Contract, messages: list[Message]) -> dict[str, Any]:
     """What was read, what is wrong with it, the invoice in force, and where it differs from what history says."""
-    faults = [fault for message in messages for fault in contract.faults(message)]
-    history = History(messages)
+    judged = [(message, contract.faults(message)) for message in messages]
+    faults = [fault for _, found in judged for fault in found]
+    history = History(message for message, found in judged if not found)
     lines = [{**data, "pool": line.pool} for line, data in sorted(told(history).items())]
     return {
         "records": dict(sorted(Counter(message.kind for message in messages).items())),

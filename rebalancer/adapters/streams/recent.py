@@ -66,7 +66,7 @@ def marks_of(reads: Iterable[Read]) -> Marks:
 
 def accounted(memories: Iterable[PoolMemory]) -> datetime | None:
     """Up to when the usage of every pool is in the totals that were told; None where there are none."""
-    return min((memory.made_at for memory in memories if memory.usage is not None), default=None)
+    return min((memory.usage.upto for memory in memories if memory.usage is not None), default=None)
 
 
 def since(records: Sequence[Came], moment: datetime) -> list[Came]:

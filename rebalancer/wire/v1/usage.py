@@ -78,11 +78,23 @@ class UsageRow(Shape):
     queue: Text = ""
 
 
+class LoanMove(Shape):
+    """From ``at`` on a loan's node was ``moving``, ``lent``, or home (an empty word)."""
+
+    loan: Name
+    at: Moment
+    word: Text
+
+
 class UsageMemory(Shape):
     """A pool's running totals; internal to the product, not part of the promise to subscribers."""
 
     began: Moment
+    upto: Moment
+    """How far the totals go."""
     told_until: Moment
     rows: tuple[UsageRow, ...] = ()
     heard: tuple[Name, ...] = ()
     """Evictions whose lost work is in the rows."""
+    moves: tuple[LoanMove, ...] = ()
+    """Of loans whose record alone does not tell them."""
