@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.servers.adminclient import AdminClient
 
-HOME = "gpu-rebalancer"
+RELEASE = "gpu-rebalancer"
 EFFECTIVE_WITHIN = 30.0
 """Seconds; 0.2 to 0.8 after a binding on quiet cores."""
 Object = dict[str, Any]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -153,8 +153,12 @@ def _metas(one: Object) -> Iterator[Object]:
         yield template["metadata"]
 
 
+SHORT = 100
+"""Characters: what is shorter stands on one line."""
+
+
 class Dumper(yaml.SafeDumper):
-    """As a person would write it: short leaves on one line, texts of several lines as blocks, no anchors."""
+    """As a person would write it: short leaves on one line, long texts as blocks, no anchors."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class's signature
         return True
@@ -162,16 +166,34 @@ class Dumper(yaml.SafeDumper):
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002 - as above
         super().increase_indent(flow, indentless=False)
 
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        return _laid_out(super().represent_mapping(tag, mapping, flow_style), [*mapping.keys(), *mapping.values()])
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+        return _laid_out(super().represent_sequence(tag, sequence, flow_style), sequence)
+
+
+Node = TypeVar("Node", yaml.MappingNode, yaml.SequenceNode)
+
+
+def _laid_out(node: Node, held: Iterable[object]) -> Node:
+    """On one line if it holds nothing but short scalars."""
+    items = list(held)
+    flat = all(isinstance(one, str | int | float | bool) and "\n" not in str(one) for one in items)
+    node.flow_style = flat and sum(len(str(one)) + 2 for one in items) < SHORT
+    return node
+
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    style = "|" if "\n" in value else ">" if len(value) > SHORT else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
 Dumper.add_representer(str, _text)
 
 
 def _yaml(value: object) -> str:
-    return yaml.dump(value, Dumper=Dumper, sort_keys=False, width=120, default_flow_style=None)
+    return yaml.dump(value, Dumper=Dumper, sort_keys=False, width=120, default_flow_style=False)
 
 
 def _documents(objects: Iterable[Object]) -> str:

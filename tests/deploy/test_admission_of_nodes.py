@@ -6,7 +6,7 @@ the chart's default pools.
 
 import pytest
 
-from tests.deploy.asked import EFFECTIVE_WITHIN, HOME, Object, labelled, refused
+from tests.deploy.asked import EFFECTIVE_WITHIN, RELEASE, Object, labelled, refused
 from tests.servers.adminclient import ApiError
 from tests.servers.controlplane import ControlPlane
 
@@ -49,10 +49,10 @@ def test_a_node_is_refused(governed: ControlPlane, node: Object, said: str) -> N
     assert said in refused(governed.api, node)
 
 
-def test_a_node_that_was_wrong_before_can_still_be_cordoned(governed: ControlPlane) -> None:
+def test_a_node_that_was_wrong_before_can_still_be_cordoned(governed: ControlPlane, home: str) -> None:
     """Only a write that changes such a label is looked at; a new wrong one is refused there too."""
     api, path = governed.api, "/api/v1/nodes/wrong-before"
-    policy = {"metadata": {"name": f"{HOME}-{HOME}-node-labels"}}
+    policy = {"metadata": {"name": f"{home}-{RELEASE}-node-labels"}}
     binding = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{policy['metadata']['name']}"
     kept = api.get(binding)
     api.delete(binding)

@@ -5,13 +5,14 @@ from copy import deepcopy
 
 import pytest
 
-from tests.deploy.asked import EFFECTIVE_WITHIN, HOME, Object, labelled, pod
+from tests.deploy.asked import EFFECTIVE_WITHIN, RELEASE, Object, pod
+from tests.servers import fleet
 from tests.servers.adminclient import AdminClient
 from tests.servers.controlplane import ControlPlane
 
 pytestmark = pytest.mark.go_binaries("helm")
 
-NODE = "admitted-node"
+NODE = "admitted-01"
 TAINTS = [
     {"key": "foreign", "value": "a", "effect": "NoSchedule"},
     {"key": "workload", "value": "inference", "effect": "NoSchedule"},
@@ -22,21 +23,19 @@ LENT = {"key": "gpu-rebalancer.io/on-loan", "value": "training", "effect": "NoSc
 
 
 @pytest.fixture(scope="module")
-def ourselves(governed: ControlPlane) -> Iterator[AdminClient]:
+def ourselves(governed: ControlPlane, home: str) -> Iterator[AdminClient]:
     """A client with the token of the chart's service account, and a node and a pod to write to."""
     api = governed.api
-    node = labelled(gpu_model="A100")
-    node["metadata"] |= {"name": NODE, "annotations": {"theirs": "1"}}
-    node["spec"] = {"taints": TAINTS, "providerID": "fake://1"}
+    fleet.gpu_nodes(governed, "infer-a100", "A100", 1, name_prefix="admitted")
+    api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": {"theirs": "1"}}, "spec": {"taints": TAINTS}})
     victim = pod(reclaimable="true", tolerations=[], gpus=0)
     victim["metadata"]["name"] = "victim"
-    api.post("/api/v1/nodes", node)
     api.post("/api/v1/namespaces/default/pods", victim)
-    us = governed.client(governed.identity(HOME, HOME))
+    us = governed.client(governed.identity(home, RELEASE))
     api.wait(lambda: us.get(f"/api/v1/nodes/{NODE}"), EFFECTIVE_WITHIN, "our rights")
     api.wait(lambda: wrong(us, {"metadata": {"annotations": {"theirs": "2"}}}), EFFECTIVE_WITHIN, "our limits")
     yield us
-    api.request("DELETE", f"/api/v1/nodes/{NODE}")
+    us.disconnect()
     api.request("DELETE", "/api/v1/namespaces/default/pods/victim", {"gracePeriodSeconds": 0})
 
 
@@ -64,7 +63,7 @@ NOT_OURS = {
     "foreign taints in another order": (tainted(TAINTS[2], TAINTS[1], TAINTS[0]), "no taints but its own"),
     "a taint of another key": (tainted(*TAINTS, {"key": "x", "effect": "NoSchedule"}), "no taints but its own"),
     "an owner taint that the policy does not name": (
-        tainted(*TAINTS, {"key": "workload", "value": "batch", "effect": "NoSchedule"}),
+        tainted(TAINTS[0], {"key": "workload", "value": "batch", "effect": "NoSchedule"}, TAINTS[2]),
         "no taints but its own",
     ),
     "our own taint as NoExecute": (tainted(*TAINTS, {**CLOSING, "effect": "NoExecute"}), "NoSchedule"),
@@ -119,9 +118,9 @@ def test_we_may_evict_only_the_very_pod_that_was_meant(ourselves: AdminClient) -
     assert ourselves.request("POST", f"{VICTIM}/eviction", meant)[0] == 201
 
 
-def test_we_may_make_no_lease_but_our_own(ourselves: AdminClient) -> None:
+def test_we_may_make_no_lease_but_our_own(ourselves: AdminClient, home: str) -> None:
     """RBAC cannot name what is not there yet; admission can."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases"
     lease: Object = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
