@@ -9,6 +9,7 @@ from rebalancer.adapters.cluster.permissions import Profile, Right, needed
 from tests.servers.adminclient import ApiError
 from tests.servers.controlplane import ControlPlane
 
+KNOWN_WITHIN = 30.0  # seconds; tenths on idle cores
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -29,6 +30,15 @@ def granted(control_plane: ControlPlane, namespace: str, account: str, profile: 
         body: dict[str, Any] = {"metadata": meta, "subjects": [subject], **bound}
         _made(control_plane, f"{RBAC}{place}/{kind.lower()}bindings", body)
     return at
+
+
+def in_force(control_plane: ControlPlane, kubeconfig: Path) -> None:
+    """Wait until the server knows the rights of this identity: its roles reach it a moment later."""
+    client = control_plane.client(kubeconfig)
+    try:
+        client.wait(lambda: client.get("/api/v1/nodes"), KNOWN_WITHIN, "the rights to be known")
+    finally:
+        client.disconnect()
 
 
 def rule(right: Right) -> dict[str, Any]:

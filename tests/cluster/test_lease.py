@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,25 +21,14 @@ from rebalancer.adapters.cluster.connection import connected
 from rebalancer.adapters.cluster.lease import Held, Leadership
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.settings import KubernetesSettings, LeaseSettings
+from tests.cluster.granting import granted, in_force
 from tests.cluster.leaseholder import LEASE
-from tests.servers import fleet
 from tests.servers.controlplane import ControlPlane
 
 pytestmark = pytest.mark.timeout(180)
 WITHIN = 30.0
 ROOT = Path(__file__).parents[2]
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
-
-
-@pytest.fixture
-def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    yield control_plane
-    fleet.clean(control_plane)
-
-
-@pytest.fixture
-def space(plane: ControlPlane) -> str:
-    return fleet.namespace(plane, "lease")
 
 
 class Holder:
@@ -177,7 +166,9 @@ async def test_a_lease_with_the_defaults_is_taken_kept_and_given_back_also_at_a_
 
     monkeypatch.setattr("rebalancer.adapters.cluster.lease.datetime", Whole)
     metrics, settings = Metrics(), LeaseSettings()
-    async with connected(KubernetesSettings(kubeconfig=plane.kubeconfig(), namespace=space)) as api:
+    kubeconfig = granted(plane, space, "shadow", "shadow")  # all that it may write is its own Lease
+    in_force(plane, kubeconfig)
+    async with connected(KubernetesSettings(kubeconfig=kubeconfig, namespace=space)) as api:
         leadership = Leadership(api, settings, space, "act", "one", metrics)
 
         async def work(held: Held) -> None:
