@@ -70,7 +70,7 @@ NOT_OURS = {
     "somebody's annotation": ({"metadata": {"annotations": {"theirs": "2"}}}, "no annotation of nodes"),
     "somebody's annotation gone": ({"metadata": {"annotations": {"theirs": None}}}, "no annotation of nodes"),
     "a person's opt-out": ({"metadata": {"annotations": {"gpu-rebalancer.io/opt-out": "true"}}}, "no annotation"),
-    "a label": ({"metadata": {"labels": {"gpu-model": "L20"}}}, "no labels"),
+    "a label": ({"metadata": {"labels": {"zone": "b"}}}, "no labels"),
     "a finalizer": ({"metadata": {"finalizers": ["example.org/x"]}}, "no labels, finalizers"),
     "cordoning": ({"spec": {"unschedulable": True}}, "nothing of a node's spec but taints"),
 }
