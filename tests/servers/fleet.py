@@ -15,11 +15,12 @@ from tests.servers.controlplane import ControlPlane
 from tests.servers.manifests import Json, Work
 from tests.servers.parts import FAKE_NODE
 
-READY_WITHIN = 30.0  # seconds for nodes and pods that have room; tenths on idle cores
+READY_WITHIN = 60.0  # seconds for nodes and pods that have room; tenths on idle cores
 GONE_WITHIN = 60.0  # seconds for pods and nodes that were deleted without grace; tenths on idle cores
 MARK = {"rebalancer.test/fleet": "true"}
 MARKED = "rebalancer.test/fleet=true"
 FAKE = ",".join(f"{key}={value}" for key, value in FAKE_NODE.items())
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 NOT_READY = "node.kubernetes.io/not-ready"
 MAKERS = (
     "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
@@ -56,11 +57,15 @@ def gpu_nodes(
 
 
 def await_nodes(control_plane: ControlPlane, names: list[str]) -> None:
-    """Wait until these nodes are Ready and without the not-ready taint, which outlives the condition a moment."""
+    """Wait until these nodes are Ready, without the not-ready taint (it outlives the condition), and leased.
+
+    Before kwok holds a node's lease it plays none of its pods.
+    """
 
     def ready() -> bool:
         found = {node["metadata"]["name"]: node for node in control_plane.api.items("/api/v1/nodes")}
-        return all(name in found and _usable(found[name]) for name in names)
+        held = {lease["metadata"]["name"] for lease in control_plane.api.items(LEASES)}
+        return all(name in found and name in held and _usable(found[name]) for name in names)
 
     control_plane.api.wait(ready, READY_WITHIN, f"{len(names)} nodes to be ready")
 
@@ -225,6 +230,7 @@ def clean(control_plane: ControlPlane) -> None:
     api.wait(lambda: all(_emptied(control_plane, space) for space in spaces), GONE_WITHIN, "all pods to be gone")
     api.delete("/api/v1/nodes", labelSelector=FAKE)
     api.wait(lambda: not api.items("/api/v1/nodes", labelSelector=FAKE), GONE_WITHIN, "the nodes to be gone")
+    api.delete(LEASES)  # one that outlives its node keeps kwok from the next node of that name for 10 s
 
 
 def _close(control_plane: ControlPlane, space: str) -> None:

@@ -21,14 +21,16 @@ ESTABLISHED_WITHIN = 15.0  # seconds; tenths on idle cores
 
 def install(api: AdminClient, authority: Path, port: int) -> None:
     """Make the CRD and point the webhooks at 127.0.0.1:`port`; doing it again changes nothing."""
-    (crd,) = api.apply(kept_file(PROGRAM, "jobset.x-k8s.io_jobsets.yaml").read_text())
+    crd = yaml.safe_load(kept_file(PROGRAM, "jobset.x-k8s.io_jobsets.yaml").read_text())
+    crd.pop("status", None)  # the server's to say
+    api.apply([crd])
     path = api.path_of(crd)
     api.wait(lambda: _established(api.get(path)), ESTABLISHED_WITHIN, "the CRD of JobSets to be established")
     api.apply(_webhooks(authority, port))
 
 
 def _established(crd: dict[str, Any]) -> bool:
-    conditions = crd.get("status", {}).get("conditions", [])
+    conditions = crd.get("status", {}).get("conditions") or []
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
