@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from rebalancer.adapters.streams import admin
 from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.core.loans import Loan
+from tests.cluster.granting import granted, in_force
 from tests.cluster.hearing import Hearing
 from tests.cluster.product import LEASE, Place, Product, Replica
 from tests.cluster.proxy import Proxy
@@ -167,7 +168,7 @@ def staged(
         folder: for the broker's data, the product's files and logs.
         pools: each story's own.
         lease: settings of the Leases.
-        kubeconfig: who the product is; the admin if not said.
+        kubeconfig: who the product is; a service account with the rights of the act profile if not said.
         proxied: the product reaches the API server through the stage's proxy.
         start: begin the product, one process with all roles.
         prepare: what is done to the cluster before anything is watched or started.
@@ -187,7 +188,7 @@ def staged(
         stack.enter_context(stage.watching)
         stack.enter_context(stage.hearing)
         _play(stage, pools)
-        who = kubeconfig or plane.kubeconfig()
+        who = kubeconfig or _rights(plane)
         who = stage.proxy.kubeconfig(who, folder / "proxied.kubeconfig") if proxied else who
         place = Place(folder / "product", CLUSTER, broker.bootstrap, who, NAMESPACE, exporters.url, lease)
         stage.product = stack.enter_context(Product(place, policy(pools, **sections)))
@@ -207,6 +208,12 @@ def _play(stage: Stage, pools: Sequence[Pool]) -> None:
         return BUSY if any(one.phase not in {"Succeeded", "Failed"} for one in there) else IDLE
 
     stage.exporters.loads = load
+
+
+def _rights(plane: ControlPlane) -> Path:
+    who = granted(plane, NAMESPACE, "gpu-rebalancer", "act")
+    in_force(plane, who)
+    return who
 
 
 def _namespace(plane: ControlPlane) -> None:

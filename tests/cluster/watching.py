@@ -133,6 +133,12 @@ class Watching:
     # -- watching ----------------------------------------------------------------------------------------------------
 
     def _follow(self, path: str, take: Any) -> None:
+        try:
+            self._see(path, take)
+        finally:
+            self._plane.api.disconnect()  # this thread's own connection
+
+    def _see(self, path: str, take: Any) -> None:
         while not self._ending.is_set():
             try:
                 listed = self._plane.api.get(path)
