@@ -36,8 +36,8 @@ def preflight(
         put_json({"safe": stops == 0, "findings": found})
     else:
         for one in found:
-            put(
-                f"{one.severity.value:<6} {one.code.value}: {one.object}\n       {one.sentence}\n       next: {one.step}"
-            )
+            put(f"{one.severity.value:<6} {one.code.value}: {one.object}")
+            put(f"       {one.sentence}")
+            put(f"       next: {one.step}")
         say(f"{len(found)} findings, {stops} of them stop acting; topics are compared by `rebalancer topics plan`")
     raise typer.Exit(Code.UNSAFE if stops else Code.OK)

@@ -12,6 +12,7 @@ from rebalancer.core.budgets import never_evictable
 from rebalancer.core.facts import Node, Pod, Taint
 from rebalancer.core.fit import selects, tolerates, untolerated
 from rebalancer.core.gangs import Borrower
+from rebalancer.core.optout import opted_out
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
 from rebalancer.core.units import ON_LOAN, GangId, Number, OwnerClass, seconds
@@ -78,14 +79,13 @@ def refused(state: State, who: Borrower, now: datetime) -> Because | None:
 
 def _unfit(state: State, gang: GangId, pod: Pod) -> Because | None:
     name = f"{pod.namespace}/{pod.name}"
-    space = state.inventory.namespaces.get(pod.namespace)
     if pod.gpus is None:
         return Because(Reason.GPU_COUNT_UNKNOWN, {"pod": name})
     if not pod.reclaimable:
         return Because(Reason.NOT_RECLAIMABLE, {"gang": gang})
     if pod.protected:
         return Because(Reason.PROTECTED, {"target": name, "why": pod.protected[0]})
-    if pod.opted_out or (space is not None and space.opted_out) or pod.namespace in state.policy.protected_namespaces:
+    if opted_out(state.inventory, pod) or pod.namespace in state.policy.protected_namespaces:
         return Because(Reason.OPTED_OUT, {"target": name})
     if not tolerates(pod.tolerations, on_loan_taint(pod.owner)):
         return Because(Reason.NOT_TOLERATED, {"gang": gang})

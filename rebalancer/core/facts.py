@@ -229,6 +229,7 @@ class GangSpec:
     min_member: int
     queue: str = ""
     top_owner: str = ""
+    opted_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

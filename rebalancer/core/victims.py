@@ -15,6 +15,7 @@ from datetime import datetime
 from rebalancer.core.budgets import blocked_now, covering
 from rebalancer.core.facts import Node, Pod
 from rebalancer.core.loans import Loan
+from rebalancer.core.optout import opted_out
 from rebalancer.core.plan import Alternative, EvictGang, Member
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
@@ -61,17 +62,19 @@ def lost_work(pods: Sequence[Pod], now: datetime) -> float:
     return total
 
 
-def immovable(state: State, pod: Pod) -> Because | None:
-    """Why a pod on a lent node can never be evicted by us, or None."""
+def immovable(state: State, pod: Pod, *, pressing: bool = False) -> Because | None:
+    """Why a pod on a lent node can never be evicted by us, or None.
+
+    Whoever opted out goes only for what is ``pressing`` (the node is due, or inference waits), as while paused.
+    """
     name = f"{pod.namespace}/{pod.name}"
     if pod.gpus is None:
         return Because(Reason.GPU_COUNT_UNKNOWN, {"pod": name})
     if not pod.reclaimable:
         return Because(Reason.SQUATTER, {"pod": name, "node": pod.node})
-    space = state.inventory.namespaces.get(pod.namespace)
     if pod.protected or pod.namespace in state.policy.protected_namespaces:
         return Because(Reason.PROTECTED, {"target": name, "why": pod.protected[0] if pod.protected else pod.namespace})
-    if pod.opted_out or (space is not None and space.opted_out):
+    if opted_out(state.inventory, pod) and not (pressing and state.policy.pace.recall_while_paused):
         return Because(Reason.OPTED_OUT, {"target": name})
     return None
 
@@ -119,8 +122,8 @@ def casualty(state: State, gang: GangId, node_name: str, now: datetime) -> Casua
     )
 
 
-def homecoming(state: State, loan: Loan, now: datetime) -> Homecoming | Because:
-    """How a lent node could come home, or why it cannot now."""
+def homecoming(state: State, loan: Loan, now: datetime, *, pressing: bool = False) -> Homecoming | Because:
+    """How a lent node could come home, or why it cannot now. ``pressing``: as for :func:`immovable`."""
     node = state.inventory.nodes.get(loan.node)
     if node is None:
         return Because(Reason.NODE_GONE, {"node": loan.node_name})
@@ -132,7 +135,7 @@ def homecoming(state: State, loan: Loan, now: datetime) -> Homecoming | Because:
             return Because(Reason.IN_TRANSIT, {"node": gang})
         victim = casualty(state, gang, node.name, now)
         for pod in victim.members:
-            why = immovable(state, pod)
+            why = immovable(state, pod, pressing=pressing)
             if why is not None:
                 return why
         if victim.members:
@@ -159,6 +162,7 @@ def choose(
     now: datetime,
     *,
     partial: bool = False,
+    pressing: bool = False,
 ) -> Choice:
     """Fewest and cheapest gangs whose going brings home a set of nodes that is ``enough``.
 
@@ -170,7 +174,7 @@ def choose(
     open_to_us: list[Homecoming] = []
     rejected: list[Alternative] = []
     for loan in loans:
-        found = homecoming(state, loan, now)
+        found = homecoming(state, loan, now, pressing=pressing)
         why = found if isinstance(found, Because) else obstacle(state, found, now, in_flight)
         if why is not None:
             rejected.append(Alternative(loan.node_name, why))

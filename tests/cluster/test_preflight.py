@@ -13,7 +13,7 @@ from rebalancer.adapters.cluster.permissions import Profile
 from rebalancer.cli.app import app
 from tests.cluster.granting import granted
 from tests.cluster.terms import Pool, policy
-from tests.servers import fleet
+from tests.servers import fleet, manifests
 from tests.servers.controlplane import ControlPlane
 from tests.servers.manifests import Work
 
@@ -73,7 +73,7 @@ def test_whoever_may_nothing_learns_that_nothing_was_seen(
 
 def test_a_fleet_in_order_is_safe(control_plane: ControlPlane, space: str, tmp_path: Path) -> None:
     team = fleet.namespace(control_plane)
-    fleet.plain_job(control_plane, team, "train", 2, Work(model="A100"))
+    fleet.plain_job(control_plane, team, "train", 2, Work(grace=1))
     code, findings = look(control_plane.kubeconfig(), space, tmp_path)
     assert (code, [one for one in findings if team in one["object"]]) == (0, [])
 
@@ -83,8 +83,9 @@ def test_what_would_go_wrong_is_told_before_anything_acts(
 ) -> None:
     team = fleet.namespace(control_plane)
     fleet.plain_job(control_plane, team, "kept", 2, Work(grace=1))
-    fleet.plain_job(control_plane, team, "shy", 1, Work(lendable=False))
-    fleet.pdb(control_plane, team, "kept", unavailable=1)
+    fleet.plain_job(control_plane, team, "shy", 1, Work(grace=1, lendable=False))
+    budget = manifests.budget("kept", "kept", None, 1)  # never counted: a Job has no scale subresource
+    control_plane.api.post(f"/apis/policy/v1/namespaces/{team}/poddisruptionbudgets", budget)
     fleet.await_pods(control_plane, team, "shy", 1, phase="Pending")
     policy_ = {"kind": "DeschedulerPolicy", "profiles": [{"plugins": {"deschedule": {"enabled": [
         "RemovePodsViolatingNodeTaints"

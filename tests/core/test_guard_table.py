@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from rebalancer.core.facts import Control
+from rebalancer.core.facts import Control, GangSpec, Namespace
 from rebalancer.core.instructions import WorkloadRecord
 from rebalancer.core.plan import Method, Plan
 from rebalancer.core.reasons import Reason
@@ -232,3 +232,56 @@ def test_an_operators_recall_does_not_stay_valid_until_a_due_time_hours_away() -
     (plan,) = rig.plans()
     acting = rig.engine.state.policy.acting
     assert plan.valid_until <= rig.now + acting.retry_deadline + acting.plan_validity
+
+
+def quiet(rig: Rig, *names: str) -> None:
+    """The gangs of these nodes have opted out, by their own annotation, their namespace, or their gang object."""
+    for index, name in enumerate(names):
+        rig.see(*(replace(pod, opted_out=True) for pod in gang(name, on=[f"n{index}"])))
+
+
+OPT_OUTS: dict[str, Callable[[Rig], None]] = {
+    "the pod": lambda rig: quiet(rig, "a"),
+    "the gang object": lambda rig: rig.see(GangSpec("uid-spec", "ml/a", "ml", 1, 1, opted_out=True)),
+    "the namespace": lambda rig: rig.see(Namespace("uid-ns", "ml", opted_out=True)),
+}
+
+
+@pytest.mark.parametrize("opt_out", OPT_OUTS.values(), ids=OPT_OUTS)
+def test_who_opted_out_leaves_a_node_that_is_due(opt_out: Callable[[Rig], None]) -> None:
+    """Opted out, scheduled return: only if recallWhilePaused, which is the default."""
+    rig = on_loan(due=timedelta(minutes=23))
+    opt_out(rig)
+    (plan,) = rig.pass_time(2)
+    assert [step.gang for step in plan.steps if step.kind == "evict"] == ["ml/a", "ml/b"]
+
+
+@pytest.mark.parametrize("opt_out", OPT_OUTS.values(), ids=OPT_OUTS)
+def test_who_opted_out_stays_on_a_due_node_where_the_policy_says_so(opt_out: Callable[[Rig], None]) -> None:
+    """The same cell, switched off: the node waits and the plan says for whom."""
+    rig = on_loan(due=timedelta(minutes=23))
+    pace = replace(rig.engine.state.policy.pace, recall_while_paused=False)
+    rig.engine.state.policy = replace(rig.engine.state.policy, pace=pace)
+    opt_out(rig)
+    (plan,) = rig.pass_time(2)
+    assert "ml/a" not in [step.gang for step in plan.steps if step.kind == "evict"]
+    assert {item.target: item.because.reason for item in plan.alternatives}["n0"] is Reason.OPTED_OUT
+
+
+def test_waiting_inference_takes_who_opted_out_only_where_nobody_else_can_go() -> None:
+    """Opted out, reclaim for pending inference pods: others first, then them."""
+    rig = on_loan()
+    quiet(rig, "a", "b")
+    rig.see(*(replica(f"chat-{i}", on=name) for i, name in enumerate(NODES[2:])), replica("chat-new"))
+    (plan,) = [item for item in rig.plans() if item.method is Method.RECLAIM]
+    assert [step.kind for step in plan.steps if step.kind == "evict"] == ["evict"]
+
+
+def test_a_rising_load_takes_nobody_who_opted_out() -> None:
+    """Opted out, load-driven reclaim: stopped."""
+    rig = on_loan()
+    quiet(rig, "a", "b")
+    rig.see(*(replica(f"chat-{i}", on=name) for i, name in enumerate(NODES[2:])))
+    rig.busy(utilisation=8.0)
+    made = [plan for _ in range(4) for plan in rig.pass_time()]
+    assert [plan for plan in made if plan.method is Method.RECLAIM] == []

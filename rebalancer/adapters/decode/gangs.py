@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rebalancer.adapters.decode.gang_keys import SIZE_LIMIT, gang_id
+from rebalancer.adapters.decode.nodes import opted_out
 from rebalancer.adapters.decode.objects import (
     annotations_of,
     first,
@@ -49,6 +50,7 @@ def decode_gang(raw: Mapping[str, Any]) -> GangSpec:
         min_member=min(least, size),
         queue=text(spec.get("queue")) or first(marks, QUEUE_KEYS),
         top_owner=_top(raw, kind, name),
+        opted_out=opted_out(annotations_of(raw)),
     )
 
 

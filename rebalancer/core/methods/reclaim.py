@@ -106,6 +106,8 @@ def _for_pending(state: State, look: Look, candidates: Sequence[Loan], now: date
         return sum(room.free for room in rooms) >= needed and not settle(wanted, rooms)
 
     choice = choose(state, candidates, enough, now, partial=True)
+    if not choice.homecomings:  # those who opted out go only where nobody else can
+        choice = choose(state, candidates, enough, now, partial=True, pressing=True)
     paced = choice.homecomings[: _pace(state, look, len(choice.homecomings), now)]
     if not paced:
         return None

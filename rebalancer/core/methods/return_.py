@@ -124,7 +124,7 @@ def _comings(state: State, loans: Sequence[Loan], now: datetime) -> tuple[list[H
     found: list[Homecoming] = []
     notes: list[Alternative] = []
     for loan in loans:
-        answer = homecoming(state, loan, now)
+        answer = homecoming(state, loan, now, pressing=True)
         if isinstance(answer, Because) and answer.reason is Reason.IN_TRANSIT:
             continue  # part of a gang is leaving in another plan; once it is over the rest is planned
         if isinstance(answer, Because):
@@ -140,6 +140,6 @@ def _without_squatters(state: State, loan: Loan, now: datetime) -> Homecoming:
     for gang in dict.fromkeys(pod.gang for pod in state.lent_pods(node) if pod.gang not in state.busy_gangs):
         members = [pod for pod in state.inventory.gang_pods(gang) if pod.node and not pod.terminal]
         live = tuple(pod for pod in members if pod.deleting_at is None)
-        if live and all(immovable(state, pod) is None for pod in live):
+        if live and all(immovable(state, pod, pressing=True) is None for pod in live):
             gangs.append(Casualty(gang, live, whole=True, lost_gpu_seconds=lost_work(live, now), patience=None))
     return Homecoming(loan, node, tuple(gangs))

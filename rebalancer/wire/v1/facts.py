@@ -177,6 +177,7 @@ class GangSpec(Shape):
     min_member: Count
     queue: Text = ""
     top_owner: Text = ""
+    opted_out: bool = False
 
 
 class Namespace(Shape):

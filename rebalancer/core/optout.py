@@ -1,0 +1,16 @@
+"""Who keeps a pod out of it by the opt-out annotation: the pod itself, its gang object, or its namespace.
+
+A node's own opt-out concerns the node alone and is asked where nodes are judged. What an opt-out may stop is the
+guards' to say (DESIGN 5); here it is only read.
+"""
+
+from __future__ import annotations
+
+from rebalancer.core.facts import Pod
+from rebalancer.core.inventory import Inventory
+
+
+def opted_out(inventory: Inventory, pod: Pod) -> bool:
+    """Whether anybody keeps the pod out of it."""
+    space, spec = inventory.namespaces.get(pod.namespace), inventory.specs.get(pod.gang)
+    return pod.opted_out or (space is not None and space.opted_out) or (spec is not None and spec.opted_out)
