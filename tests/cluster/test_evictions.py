@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -151,6 +152,14 @@ async def test_a_server_that_hangs_delays_nobody_beyond_the_calls_time(
         plane.resume("apiserver")
     assert {one.kind for one in answers} == {AnswerKind.TIMED_OUT}
     assert took < 3.0
+    async with asyncio.timeout(WITHIN):  # connections that were given up close once the server answers again
+        while _closing():  # noqa: ASYNC110 - there is nothing else to wait for
+            await asyncio.sleep(0.05)
+
+
+def _closing() -> bool:
+    kept = [one for one in gc.get_objects() if isinstance(one, asyncio.Transport) and one.is_closing()]
+    return any(getattr(one, "_sock", None) is not None for one in kept)
 
 
 # --- events

