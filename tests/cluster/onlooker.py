@@ -52,8 +52,15 @@ class Wire:
 
     def snap(self) -> None:
         """Break what is open once."""
-        for writer in self._writers:
+        for writer in list(self._writers):
             writer.transport.abort()
+
+    async def end(self) -> None:
+        """Everything is cut and let go."""
+        await self.cut()
+        async with asyncio.timeout(STARTS_WITHIN):
+            while self._writers:  # noqa: ASYNC110 - connections end one by one
+                await asyncio.sleep(0.01)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self.whole:
@@ -65,7 +72,11 @@ class Wire:
             writer.transport.abort()
             return
         self._writers |= {writer, outer}
-        await asyncio.gather(_pour(reader, outer), _pour(inner, writer))
+        ways = [asyncio.create_task(_pour(reader, outer)), asyncio.create_task(_pour(inner, writer))]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for one in (writer, outer):
+            one.transport.abort()
+        await asyncio.gather(*ways, return_exceptions=True)
         self._writers -= {writer, outer}
 
 
@@ -74,7 +85,6 @@ async def _pour(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
         while blob := await source.read(1 << 16):
             sink.write(blob)
             await sink.drain()
-    sink.close()
 
 
 class Onlooker:
@@ -140,7 +150,7 @@ class Onlooker:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self.wire.snap()
+            await self.wire.end()
             for task in done:
                 task.result()
 

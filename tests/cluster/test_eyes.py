@@ -138,6 +138,7 @@ def test_a_server_that_is_down_for_a_while_ends_nothing_and_is_caught_up_with(
             plane.api.wait(lambda: not names(onlooker, space), DOWN, "the pod to be forgotten")
     finally:
         plane.start("apiserver")
+        plane.restart("kwok")  # it is slow to come back by itself, and the next test's nodes are its work
     fleet.bound_pod(plane, space, "after", node)
     plane.api.wait(lambda: set(names(onlooker, space)) == {"before", "after"}, CAUGHT_UP, "the truth to be known")
     agree(plane, onlooker, CAUGHT_UP)
