@@ -10,6 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -44,6 +45,7 @@ class AdminClient:
         self._tls = ssl.create_default_context(cafile=str(authority))
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         self._own, self._era = threading.local(), 0
+        self._opened: list[http.client.HTTPSConnection] = []  # those of threads that are gone, too
         self._resources: dict[tuple[str, str], tuple[str, bool]] = {}
 
     def request(
@@ -132,11 +134,19 @@ class AdminClient:
         """The server was restarted: every thread's next call opens a connection of its own."""
         self._era += 1
 
+    def close(self) -> None:
+        """Close the connections of every thread."""
+        self._era += 1
+        while self._opened:
+            self._opened.pop().close()
+
     def disconnect(self) -> None:
         """Close this thread's connection; the next call opens one."""
         connection, self._own.connection = getattr(self._own, "connection", None), None
         if connection is not None:
             connection.close()
+            with suppress(ValueError):  # closed with all the others meanwhile
+                self._opened.remove(connection)
 
     def _connection(self) -> http.client.HTTPSConnection:
         idle = time.monotonic() - getattr(self._own, "used", 0.0)
@@ -146,6 +156,7 @@ class AdminClient:
         if kept is None:
             assert self._at.hostname
             kept = http.client.HTTPSConnection(self._at.hostname, self._at.port, context=self._tls, timeout=CALL_WITHIN)
+            self._opened.append(kept)
             self._own.connection, self._own.used, self._own.era = kept, time.monotonic(), self._era
         return kept
 

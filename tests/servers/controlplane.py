@@ -57,7 +57,8 @@ class ControlPlane:
         )
         self.url = self.plan.url
         self.authority = self._credentials.authority
-        self.api = AdminClient(self.url, self.authority, token_of(ADMIN))
+        self._clients: list[AdminClient] = []
+        self.api = self._client(token_of(ADMIN))
         self._keeper = Keeper()
         self._parts: dict[str, Part] = {}
         self._add_all()
@@ -84,7 +85,8 @@ class ControlPlane:
         """Kill every part; the folder stays, for whoever wants to read its logs."""
         for part in reversed(self._parts.values()):
             part.kill()
-        self.api.disconnect()
+        for client in self._clients:
+            client.close()
         self._keeper.close()
 
     def __enter__(self) -> Self:
@@ -105,7 +107,8 @@ class ControlPlane:
             self._prepare_jobset()
         self._parts[part].start()
         if part == "apiserver":
-            self.api.new_era()
+            for client in self._clients:
+                client.new_era()
         self._await_ready(part)
 
     def stop(self, part: str) -> None:
@@ -161,7 +164,7 @@ class ControlPlane:
 
     def client(self, kubeconfig: Path) -> AdminClient:
         """The same small client with the token of a kubeconfig that this control plane wrote."""
-        return AdminClient(self.url, self.authority, json.loads(kubeconfig.read_text())["users"][0]["user"]["token"])
+        return self._client(json.loads(kubeconfig.read_text())["users"][0]["user"]["token"])
 
     def audit(self, user: str) -> list[Call]:
         """What a service account (`namespace:name`) or the outsider asked so far, in order."""
@@ -169,6 +172,12 @@ class ControlPlane:
         return calls_of(self.plan.audit_log, full)
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _client(self, token: str) -> AdminClient:
+        """One that is closed with the rest."""
+        made = AdminClient(self.url, self.authority, token)
+        self._clients.append(made)
+        return made
 
     def _add_all(self) -> None:
         plan, credentials = self.plan, self._credentials

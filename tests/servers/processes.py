@@ -50,11 +50,11 @@ class Keeper:
     def close(self) -> None:
         """Kill what is still registered and end."""
         if self._child.stdin:
-            self._child.stdin.close()
+            self._child.stdin.close()  # twice does no harm
         self._child.wait(ENDS_WITHIN)
 
     def _say(self, line: str) -> None:
-        if self._child.stdin:
+        if self._child.stdin and not self._child.stdin.closed:
             self._child.stdin.write(line + "\n")
             self._child.stdin.flush()
 
