@@ -5,6 +5,7 @@ account that the pod names. Only paths differ: what the pod mounts lies in a fol
 """
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -20,7 +21,6 @@ from tests.servers.processes import Keeper, Part
 
 MOUNTED = "/etc/gpu-rebalancer"
 READY_WITHIN = 90.0  # seconds; 8 on quiet cores
-ENDS_WITHIN = 20.0
 FOREIGN = {"ServiceMonitor", "PrometheusRule"}
 """Kinds of the Prometheus operator, which is not there."""
 Object = dict[str, Any]
@@ -63,27 +63,25 @@ class Installation:
         """The Deployment's container, started; the address of its pages."""
         pod = self._pod("Deployment")
         (port,) = free_ports(1)
-        part = self._process(name, pod, {"GPU_REBALANCER_HTTP__PORT": str(port)})
+        line, environment = self._started_as(pod, name)
+        part = Part(name, line, self._folder, self._keeper, {**environment, "GPU_REBALANCER_HTTP__PORT": str(port)})
+        self._parts.append(part)
         part.start()
         url = f"http://127.0.0.1:{port}"
         _await(lambda: _answers(f"{url}/readyz"), part)
         return part, url
 
     def command(self, words: list[str], timeout: float, kind: str = "Deployment") -> str:
-        """A command of ours as the pod of that kind would run it; what it says."""
+        """A command of ours as the pod of that kind would run it; what it says on both its streams."""
         pod = self._pod(kind)
         container = {**pod["containers"][0], "command": words}
-        part = self._process("-".join(words[1:3]), {**pod, "containers": [container]}, {})
-        part.start()
-        deadline = time.monotonic() + timeout
-        while part.runs:
-            assert time.monotonic() < deadline, f"{words[:3]} goes on after {timeout:.0f} s{part.log_end()}"
-            time.sleep(0.1)
-        code = part.end(ENDS_WITHIN)
-        said = part.log_file.read_text()
-        assert code == 0, f"{words[:3]} ended with {code}: {said}"
-        part.log_file.unlink()
-        return said
+        line, environment = self._started_as({**pod, "containers": [container]}, "command")
+        ended = subprocess.run(
+            line, env={**os.environ, **environment}, cwd=self._folder, capture_output=True, text=True,
+            timeout=timeout, check=False,
+        )  # fmt: skip
+        assert ended.returncode == 0, f"{words[:3]} ended with {ended.returncode}: {ended.stderr[-3000:]}"
+        return ended.stdout + ended.stderr
 
     def hook_command(self) -> list[str]:
         """The command of the pre-delete Job."""
@@ -100,8 +98,8 @@ class Installation:
         found: Object = next(one for one in self.objects if one["kind"] == kind)["spec"]["template"]["spec"]
         return found
 
-    def _process(self, name: str, pod: Object, environment: Mapping[str, str]) -> Part:
-        """The container as a process: files where the mounts would be, the identity of its service account."""
+    def _started_as(self, pod: Object, name: str) -> tuple[list[str], dict[str, str]]:
+        """The container's command line and environment out here: its mounts as files, its service account's identity."""
         identity = self._control_plane.identity(self.namespace, pod["serviceAccountName"])
         container = pod["containers"][0]
         self._mount(pod)
@@ -112,14 +110,10 @@ class Installation:
             "GPU_REBALANCER_POLICY": str(self._folder / "policy/policy.yaml"),
             "GPU_REBALANCER_DATA_DIR": str(self._folder / f"data-{name}"),
             "GPU_REBALANCER_HTTP__HOST": "127.0.0.1",
-            "PATH": os.environ["PATH"],
         }
         if pod["automountServiceAccountToken"]:
             own["GPU_REBALANCER_KUBERNETES__KUBECONFIG"] = str(identity)
-        words = [sys.executable, "-m", "rebalancer", *words[1:]]
-        part = Part(name, words, self._folder, self._keeper, {**told, **own, **environment})
-        self._parts.append(part)
-        return part
+        return [sys.executable, "-m", "rebalancer", *words[1:]], {**told, **own}
 
     def _mount(self, pod: Object) -> None:
         maps = {one["metadata"]["name"]: one["data"] for one in self.objects if one["kind"] == "ConfigMap"}

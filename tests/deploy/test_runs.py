@@ -20,6 +20,7 @@ from tests.servers.audit import Call
 from tests.servers.controlplane import ControlPlane
 from tests.servers.exporters import Exporters
 from tests.servers.kafka import KafkaServer
+from tests.servers.manifests import Work
 
 pytestmark = pytest.mark.go_binaries("helm")
 
@@ -76,7 +77,7 @@ def test_from_shadow_to_act_to_retire(installation: Installation, control_plane:
     assert nodes(control_plane) == before
 
     act(installation)
-    fleet.plain_job(control_plane, space, "train", 2)
+    fleet.plain_job(control_plane, space, "train", 2, Work(grace=3))  # the policy allows 6 seconds
     part, url = installation.replica("act")
     api.wait(lambda: len(lent(control_plane)) == 2, PATIENCE, "two nodes to be lent to the job")
     assert url
