@@ -62,14 +62,14 @@ async def test_a_stranger_notices_a_record_that_says_something_else(undisturbed:
         (tmp_path / path.name).write_bytes(path.read_bytes())
     usage = tmp_path / f"{v1.USAGE_LOAN}.jsonl"
     rows = [json.loads(line) for line in usage.read_text().splitlines()]
-    first, *_, last = (row["value"]["data"] for row in rows if row["value"]["type"].endswith("usage.loan.v1"))
-    first["allocated_gpu_seconds"] += 2.0
+    *_, other, last = (row["value"]["data"] for row in rows if row["value"]["type"].endswith("usage.loan.v1"))
+    other["allocated_gpu_seconds"] += 2.0
     last["loan"] = 7
     usage.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = await subscriber("--from", tmp_path)
     assert found["code"] == 1
     assert any("data.loan" in fault for fault in found["faults"])
-    assert any(first["loan"] in one and "allocated" in one for one in found["differences"])
+    assert any(other["loan"] in one and "allocated" in one for one in found["differences"])
 
 
 async def test_a_night_with_a_dead_decider_costs_the_same_to_the_millisecond(
