@@ -192,9 +192,9 @@ def budget(**spec: Any) -> dict[str, Any]:
 QUIET = {"apiVersion": "v1", "kind": "Namespace", "metadata": {
     "name": "ml", "uid": "uid-ml", "annotations": {"gpu-rebalancer.io/opt-out": "true"},
 }}  # fmt: skip
-AWAY = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-    {"matchExpressions": [{"key": "gpu-model", "operator": "In", "values": ["H100"]}]}
-]}}}}  # fmt: skip
+H100_ONLY = {"matchExpressions": [{"key": "gpu-model", "operator": "In", "values": ["H100"]}]}
+REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [H100_ONLY]}}
+AWAY: dict[str, Any] = {"affinity": {"nodeAffinity": REQUIRED}}
 JOBS = {
     "it is not labelled reclaimable": ([pod("p0", labels={"gpu-rebalancer.io/reclaimable": "no"})], "not labelled"),
     "it does not tolerate our taint": ([pod("p0", tolerations=[])], "does not tolerate"),

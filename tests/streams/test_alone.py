@@ -11,11 +11,11 @@ import pytest
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.act import Act
 from rebalancer.adapters.streams.connection import KafkaSettings
-from rebalancer.adapters.streams.outbox import brakes_now, due_now
+from rebalancer.adapters.streams.outbox import brakes_now, brakes_told, due_now
 from rebalancer.adapters.streams.publish import Publisher
 from rebalancer.core.facts import Control
 from rebalancer.core.ports import Hands
-from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved
+from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved, SnapshotEnded
 from tests.core.protocol.fake import POLICY, T0, lent, pod
 from tests.streams.fakes import FakePublisher
 from tests.streams.things import CLUSTER
@@ -86,3 +86,16 @@ async def test_brakes_that_cannot_be_read_keep_nothing_from_coming_home() -> Non
     )
     await act.alone(mark.due)
     assert not act.actor.idle
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        pytest.param(FactObserved(Control(paused=True), T0), Control(paused=True), id="as they stand"),
+        pytest.param(SnapshotEnded("control", "s", 0, T0), Control(), id="a full list without the object"),
+        pytest.param(SnapshotEnded("control", "s", 1, T0), None, id="a full list with the object, which was told"),
+        pytest.param(SnapshotEnded("node", "s", 0, T0), None, id="a list of something else"),
+    ],
+)
+def test_what_a_record_says_about_the_brakes(content: object, told: Control | None) -> None:
+    assert brakes_told(content) == told

@@ -22,17 +22,16 @@ from rebalancer.adapters.streams.following import Following, unheard
 from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import Came, Loaded, read_patiently
-from rebalancer.adapters.streams.outbox import Outbox, Witness, answer, brakes_now, due_now
+from rebalancer.adapters.streams.outbox import Outbox, Witness, answer, brakes_now, brakes_told, due_now
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, read
-from rebalancer.core.facts import Control
 from rebalancer.core.plan import Outcome, Plan
 from rebalancer.core.policy import Policy
 from rebalancer.core.ports import Eyes, Hands
 from rebalancer.core.protocol.actor import Actor
 from rebalancer.core.protocol.calls import Call
 from rebalancer.core.protocol.strays import Strays
-from rebalancer.core.stimuli import Approved, FactObserved, OutcomeReported
+from rebalancer.core.stimuli import Approved, OutcomeReported
 from rebalancer.wire import v1
 
 log = structlog.get_logger(__name__)
@@ -183,8 +182,8 @@ class Act:
                 self._tell(self.actor.plan(plan, now))
             case Approved() as approved:
                 self.actor.approve(approved.plan)
-            case FactObserved(fact=Control() as control):
-                self._tell(self.actor.control(control, now))
+            case content if (brakes := brakes_told(content)) is not None:
+                self._tell(self.actor.control(brakes, now))
 
     # -- acting ----------------------------------------------------------------------------------------------
 

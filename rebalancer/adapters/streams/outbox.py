@@ -25,6 +25,7 @@ from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
 from rebalancer.core.protocol.fallback import called, due_returns, falls_due
 from rebalancer.core.protocol.strays import Strays
 from rebalancer.core.reasons import sentence
+from rebalancer.core.stimuli import FactObserved, SnapshotEnded
 from rebalancer.core.units import PlanId
 from rebalancer.wire.envelope import Record
 
@@ -99,6 +100,16 @@ class Outbox:
             return
         told = {id(one) for one in records}
         self._waiting = deque((one for one in self._waiting if id(one) not in told), maxlen=BUFFER)
+
+
+def brakes_told(content: object) -> Control | None:
+    """The brakes that a record tells of: as they stand, or none any more once a full list has no control object."""
+    match content:
+        case FactObserved(fact=Control() as control):
+            return control
+        case SnapshotEnded(of="control", count=0):
+            return Control()
+    return None
 
 
 async def brakes_now(eyes: Eyes, known: Control) -> Control:
