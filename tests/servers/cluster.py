@@ -25,6 +25,7 @@ from tests.servers.manifests import Work
 
 OURS = "gpu-rebalancer"  # the namespace of its Leases and brakes
 POLICY = Path(__file__).with_name("cluster-policy.yaml")
+ENDING = (signal.SIGINT, signal.SIGTERM)
 INFERENCE_NODES, TRAINING_NODES = 12, 4
 GUIDE = """
 A cluster runs: {nodes} GPU nodes, inference in namespace {serving}, training in namespace {research}.
@@ -36,8 +37,8 @@ A cluster runs: {nodes} GPU nodes, inference in namespace {serving}, training in
 
 Settings and policy (shadow: nothing is touched until you write `mode: act`) lie ready:
 
-  rebalancer topics apply --config {settings}
-  rebalancer run --config {settings}
+  .venv/bin/rebalancer topics apply --config {settings}
+  .venv/bin/rebalancer run --config {settings}
 
 Logs of its parts: {folder}/*.log. Ctrl-C ends it.
 """
@@ -49,13 +50,22 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, help="where logs, data and settings go; a fresh one by default")
     given = parser.parse_args(words)
     folder: Path = (given.folder or Path(tempfile.mkdtemp(prefix="gpu-cluster-"))).absolute()
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    with running(folder) as guide:
-        _tell(guide)
-        ended.wait()
+    for number in ENDING:
+        signal.signal(number, _interrupt)
+    try:
+        with running(folder) as guide:
+            _tell(guide)
+            threading.Event().wait()
+    except KeyboardInterrupt:
+        _tell("ended")
     return 0
+
+
+def _interrupt(*_: object) -> None:
+    """Unwind from wherever it is, once: what ends the parts must not be interrupted itself."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @contextmanager
@@ -90,7 +100,7 @@ def populate(control_plane: ControlPlane) -> tuple[str, str]:
     """
     fleet.gpu_nodes(control_plane, "infer-a100", "A100", INFERENCE_NODES)
     fleet.gpu_nodes(control_plane, "train-a100", "A100", TRAINING_NODES, owner="training")
-    serving, research = fleet.namespace(control_plane, "serving"), fleet.namespace(control_plane, "research")
+    serving, research = (fleet.namespace(control_plane, name=name) for name in ("serving", "research"))
     fleet.inference(control_plane, serving, "chat", 3, Work(lendable=False))
     fleet.inference(control_plane, serving, "embed", 2, Work(gpus=2, lendable=False))
     fleet.pdb(control_plane, serving, "chat", unavailable=1)

@@ -79,9 +79,9 @@ def _usable(node: Json) -> bool:
 # --- namespaces and workloads ----------------------------------------------------------------------------------------
 
 
-def namespace(control_plane: ControlPlane, stem: str = "team", **labels: str) -> str:
-    """Make a namespace with a fresh name, and with these labels."""
-    name = f"{stem}-{uuid.uuid4().hex[:8]}"
+def namespace(control_plane: ControlPlane, stem: str = "team", *, name: str = "", **labels: str) -> str:
+    """Make a namespace with a fresh name, or with just this one, and with these labels."""
+    name = name or f"{stem}-{uuid.uuid4().hex[:8]}"
     control_plane.api.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": {**MARK, **labels}}})
     return name
 
