@@ -99,7 +99,7 @@ class Installation:
         return found
 
     def _started_as(self, pod: Object, name: str) -> tuple[list[str], dict[str, str]]:
-        """The container's command line and environment out here: its mounts as files, its service account's identity."""
+        """The command line and environment out here: mounts as files, the identity of the service account."""
         identity = self._control_plane.identity(self.namespace, pod["serviceAccountName"])
         container = pod["containers"][0]
         self._mount(pod)
