@@ -59,6 +59,11 @@ class LedAct:
         finally:
             telling.cancel()
 
+    async def back(self) -> None:
+        """Kafka is there: what was done without it is told."""
+        if self._act is not None:
+            await self._act.back()
+
     def adopt_policy(self, policy: Policy) -> None:
         """A new policy is in force, whether we lead or not."""
         self._policy, self._reading = policy, Reading(dialect(policy))

@@ -29,6 +29,7 @@ from rebalancer.adapters.streams.act import Act
 from rebalancer.adapters.streams.alerting import Alerting
 from rebalancer.adapters.streams.app import AppSettings
 from rebalancer.adapters.streams.collect import Collect, Teller
+from rebalancer.adapters.streams.connection import Unreachable
 from rebalancer.adapters.streams.decide import Decide
 from rebalancer.adapters.streams.explaining import Explaining
 from rebalancer.adapters.streams.health import Health
@@ -37,6 +38,7 @@ from rebalancer.adapters.streams.sources import Sources
 from rebalancer.adapters.streams.telemetry import Telemetry
 from rebalancer.bootstrap.atcluster import Collecting, Ground, begin_collect
 from rebalancer.bootstrap.leading import LedAct
+from rebalancer.bootstrap.withoutkafka import may_act, until_answered
 from rebalancer.core.policy import Policy
 from rebalancer.settings import KubernetesSettings, NoCluster, Role, Settings
 from rebalancer.simulate.files import open_scenario
@@ -49,19 +51,31 @@ Work = Callable[[], Awaitable[None]]
 
 
 async def run(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT.
+    """Run until SIGTERM or SIGINT; without a broker, at a real cluster, act alone until there is one.
 
-    Raises Unreachable (no broker), PolicyRefused, NoCluster, OSError (the HTTP port is taken).
+    Raises Unreachable (no broker, and nothing to do without), PolicyRefused, NoCluster, OSError (the port is taken).
     """
     logs.for_roles(settings.log)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    while not stopping.is_set():
+        try:
+            await _run(settings, stopping)
+        except Unreachable as error:
+            if not may_act(settings):
+                raise
+            log.error("without Kafka: nothing is decided, what falls due comes home", error=str(error))  # noqa: TRY400 - told in one sentence
+            await until_answered(settings, lambda works: _until(stopping, works))
+        else:
+            return
+
+
+async def _run(settings: Settings, stopping: asyncio.Event) -> None:
     async with AsyncExitStack() as stack:
         service = Service(settings, stack)
-        works = await service.begin()
-        stopping = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopping.set)
-        await _until(stopping, works)
+        await _until(stopping, await service.begin())
 
 
 async def _until(stopping: asyncio.Event, works: list[Work]) -> None:
@@ -169,8 +183,7 @@ class Service:
             if not settings.simulate and Role.ACT not in settings.roles:
                 return
         if not settings.simulate:
-            message = "roles collect and act need a cluster: this release has the simulated one only (simulate: NAME)"
-            raise NoCluster(message)
+            raise NoCluster("roles collect and act need a cluster: set kubernetes, or simulate: NAME for a played one")
         world = RealTime(open_scenario(settings.simulate), datetime.now(UTC))
         if Role.COLLECT in settings.roles:
             role = Collect(settings.kafka, world, publisher, settings.cluster, self._metrics)

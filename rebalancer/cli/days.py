@@ -16,10 +16,11 @@ import typer
 from rich.console import Console
 
 from rebalancer.adapters import scalars
+from rebalancer.adapters.spelling import encoded
 from rebalancer.cli import doors
 from rebalancer.cli.exits import Code, Refused, say
 from rebalancer.cli.options import Json
-from rebalancer.cli.output import encoded, put_json, put_table
+from rebalancer.cli.output import put_json, put_table
 from rebalancer.cli.stage import stage
 from rebalancer.core.units import Mode
 from rebalancer.simulate.stepview import DemoOptions, DemoResult, StepView, TelemetryAs, TraceOptions
