@@ -121,9 +121,11 @@ class Gang:
     def _watching(self) -> bool:
         if self.phase is Evicting.WAITING:
             return self._notice.given_at is not None
-        return self.phase in (Evicting.READING, Evicting.GOING) or (
-            self.phase is Evicting.EVICTING and self.members.split
-        )
+        if self.phase is Evicting.EVICTING:
+            # An eviction that is never answered in time may be of a pod that is gone by now: the API server looks for
+            # up to ten seconds whether another pod of that name becomes the one that was meant.
+            return self.members.split or self.members.doubtful
+        return self.phase in (Evicting.READING, Evicting.GOING)
 
     def _seen(self, answer: Answer, now: datetime) -> None:
         if answer.kind is AnswerKind.OK:

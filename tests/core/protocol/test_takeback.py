@@ -240,6 +240,15 @@ def test_a_call_that_always_fails_ends_the_plan_within_its_bounds(kind: AnswerKi
     assert sum(cluster.evicted.values()) in (0, 1), "p1 may go before p0 is known to fail, never more"
 
 
+def test_a_pod_that_went_while_its_eviction_was_never_answered_is_seen_to_be_gone() -> None:
+    cluster = small()
+    cluster.faults["evict p0"] = [Fault(Answer(AnswerKind.TIMED_OUT))] * 99
+    driver = Driver(cluster).feed(take_back(cluster)).run(until=T0 + timedelta(seconds=10))
+    del cluster.pods["p0"]  # and another of its name took its place: the server tries for long to make that go
+    assert driver.run(until=T0 + timedelta(seconds=60)).results() == DONE
+    assert cluster.evicted == {"p1": 1}
+
+
 def test_a_member_that_hangs_delays_no_other() -> None:
     cluster = small()
     cluster.faults["evict p0"] = [Fault(Answer(AnswerKind.TIMED_OUT))] * 2
