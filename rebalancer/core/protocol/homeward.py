@@ -52,6 +52,7 @@ class Homeward:
         self._repair, self._owner_taint = repair, owner_taint
         self._host: OwnerClass | None = None
         self._began = begun_at is not None
+        self._back = False  # nothing of ours was on it when it was looked at: whoever runs there is at home
         self._go = False
         self._leaving: Because | None = None
         self._tries = 0
@@ -124,7 +125,7 @@ class Homeward:
             return
         self._edit = None
         if edit.node is not None:
-            self._host = edit.node.owner
+            self._host, self._back = edit.node.owner, not guard.touched(edit.node)
         if edit.confirmed:
             self._confirmed(now)
         elif edit.because is not None:
@@ -177,7 +178,7 @@ class Homeward:
         self._ask.again(now + (self._acting.retry_max if self.stuck else self._acting.poll))
 
     def _at_home(self, pod: Pod) -> bool:
-        return self._repair and pod.owner is self._host
+        return self._back or (self._repair and pod.owner is self._host)
 
     def _allowed(self, staying: Sequence[Pod]) -> timedelta:
         # A borrower that came unplanned leaves by the next plan, so this one should not keep it waiting.

@@ -17,7 +17,7 @@ from rebalancer.core.plan import FINAL, EvictGang, Method, Outcome, Plan
 from rebalancer.core.protocol.actor import Actor
 from rebalancer.core.protocol.calls import Answer, AnswerKind, Call, EvictPod
 from rebalancer.core.reasons import Reason
-from rebalancer.core.units import CLOSING, ON_LOAN
+from rebalancer.core.units import CLOSING, ON_LOAN, OwnerClass
 from tests.core.protocol.fake import (
     FOREIGN,
     OWNER,
@@ -264,6 +264,18 @@ def test_a_kill_at_any_step_is_finished_by_the_next_actor_and_nothing_is_evicted
         assert driver.actor.idle
         dies_at += 1
     assert dies_at > 8
+
+
+def test_a_node_that_the_one_before_has_restored_is_home_whoever_its_owner_has_placed_there_since() -> None:
+    cluster = lent_cluster("n1", pods=[pod("p0")])
+    plan = take_back(cluster)
+    told = [one for one in Driver(cluster).feed(plan).run().outcomes if one.kind != "restore"]
+    cluster.pods["chat"] = pod("chat", gang="chat", reclaimable=False, owner=OwnerClass.INFERENCE)
+    second = Driver(cluster, Actor(POLICY, 2))
+    second.actor.adopt(told)
+    second.feed(plan).run()
+    assert (second.results(), second.blocked()) == (["restore done confirmed"], [])
+    assert {node.taints for node in cluster.nodes.values()} == {HOME}
 
 
 def test_a_half_evicted_gang_is_finished_after_a_restart_even_if_its_budget_has_closed_meanwhile() -> None:
