@@ -5,6 +5,7 @@ path match, so often as was said. It keeps a list of what was asked, so that sto
 """
 
 import asyncio
+import contextlib
 import json
 import re
 import ssl
@@ -54,6 +55,8 @@ class Fault:
     """The API server does what is asked, and only its answer is withheld or replaced."""
     dry: bool | None = None
     """Only dry runs (True), only the real thing (False), or both."""
+    lost: bool = False
+    """What hung is never passed on once it is let go: it was on its way when the sender's machine died."""
     met: int = 0
     _let_go: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -65,7 +68,7 @@ class Proxy:
         (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         self.asked: list[Asked] = []
-        self._plane, self._faults = plane, list[Fault]()
+        self._plane, self._faults, self._hanging = plane, list[Fault](), 0
         self._tls = ssl.create_default_context(cafile=str(plane.authority))
         self._loop = asyncio.new_event_loop()
         self._began = threading.Event()
@@ -88,11 +91,22 @@ class Proxy:
         return fault
 
     def heal(self, fault: Fault | None = None) -> None:
-        """Take one fault, or all of them, away; whatever hangs because of it is let go and passed on."""
+        """Take one fault, or all of them, away; whatever hangs because of it is let go."""
         for one in [fault] if fault is not None else list(self._faults):
             if one in self._faults:
                 self._faults.remove(one)
             self._loop.call_soon_threadsafe(one._let_go.set)
+
+    def retire(self, fault: Fault) -> None:
+        """It meets nothing more. What hangs because of it is let go if it is to be lost, and hangs on until healed."""
+        fault.times = 0
+        if fault.lost:
+            self.heal(fault)
+
+    @property
+    def hanging(self) -> int:
+        """How many requests hang now."""
+        return self._hanging
 
     def count(self, method: str, path: str) -> int:
         """How many requests of this kind came."""
@@ -122,7 +136,11 @@ class Proxy:
         connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
         async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
             app = web.Application(client_max_size=16 << 20)
-            app.router.add_route("*", "/{path:.*}", lambda request: self._handle(session, request))
+
+            async def handle(request: web.Request) -> web.StreamResponse:
+                return await self._handle(session, request)
+
+            app.router.add_route("*", "/{path:.*}", handle)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", self.port).start()
@@ -161,9 +179,13 @@ class Proxy:
     async def _wrong(self, fault: Fault) -> web.Response | None:
         """The wrong answer; None once a hanging one was let go, and is to be passed on after all."""
         if fault.status == 0:
-            async with asyncio.timeout(HANG):
-                await fault._let_go.wait()
-            return None
+            self._hanging += 1
+            try:
+                async with asyncio.timeout(HANG):
+                    await fault._let_go.wait()
+            finally:
+                self._hanging -= 1
+            return web.json_response({"message": "lost on the way"}, status=502) if fault.lost else None
         status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": fault.status, **fault.body}
         return web.json_response(status, status=fault.status, headers=dict(fault.headers))
 
@@ -183,10 +205,11 @@ class Proxy:
                     return wrong
             kept = {name: value for name, value in came.headers.items() if name.lower() not in dropped}
             answer = web.StreamResponse(status=came.status, headers=kept)
-            await answer.prepare(request)
-            async for chunk in came.content.iter_any():
-                await answer.write(chunk)
-            await answer.write_eof()
+            with contextlib.suppress(ConnectionResetError):  # whoever asked is there no more
+                await answer.prepare(request)
+                async for chunk in came.content.iter_any():
+                    await answer.write(chunk)
+                await answer.write_eof()
             return answer
 
     def _note(self, request: web.Request, body: bytes, status: int) -> None:
