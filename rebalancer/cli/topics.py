@@ -49,7 +49,7 @@ def apply(
 
 @app.command()
 def acl(
-    role: Annotated[str, typer.Argument(help="collect, telemetry, decide, act or subscriber.")],
+    role: Annotated[str, typer.Argument(help="collect, telemetry, decide, act, subscriber or auditor.")],
     *,
     principal: Annotated[str, typer.Option("--principal", help="Default: User:gpu-rebalancer-ROLE.")] = "",
     source: Annotated[list[str] | None, typer.Option("--source", help="A topic of others that the role reads.")] = None,

@@ -21,7 +21,10 @@ _UNITS = {"h": 3_600_000, "d": 86_400_000}
 
 
 class Topic(BaseModel):
-    """One topic. ``keep`` None: compacted, kept for ever. ``dead_letters_of``: the topic it serves."""
+    """One topic. ``keep`` None: compacted, kept for ever; ``settle``: how long compaction leaves a record.
+
+    ``dead_letters_of``: the topic it serves.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,6 +34,7 @@ class Topic(BaseModel):
     cleanup: Literal["compact", "delete"]
     what: str
     keep: str | None = None
+    settle: str | None = None
     partitions: int
     max_bytes: int | None = None
     dead_letters_of: str | None = None
@@ -39,6 +43,8 @@ class Topic(BaseModel):
     def _keeps_what_it_deletes(self) -> Topic:
         if (self.cleanup == "delete") != (self.keep is not None):
             raise ValueError(f"{self.name}: `keep` belongs to cleanup: delete, and only there")
+        if self.settle is not None and self.cleanup != "compact":
+            raise ValueError(f"{self.name}: `settle` belongs to cleanup: compact")
         return self
 
     @property
@@ -52,6 +58,8 @@ class Topic(BaseModel):
         found = {"cleanup.policy": self.cleanup, "message.timestamp.type": "LogAppendTime"}
         if self.keep_ms is not None:
             found["retention.ms"] = str(self.keep_ms)
+        if self.settle is not None:
+            found["min.compaction.lag.ms"] = str(_milliseconds(self.settle))
         if self.max_bytes is not None:
             found["max.message.bytes"] = str(self.max_bytes)
         return found

@@ -35,6 +35,11 @@ def test_plans_are_the_deciders_and_what_act_planned_alone_and_only_act_writes_o
     assert who("Read", v1.PLAN) >= {"act", "subscriber"}
 
 
+def test_an_auditor_reads_the_facts_too_and_writes_nothing() -> None:
+    assert {name for each in acl("auditor") for name in each.operations} == {"Read", "Describe"}
+    assert "auditor" in who("Read", v1.FACT_TOPICS["pod"])
+
+
 def test_a_subscriber_writes_nothing_and_sees_no_journal_and_no_facts() -> None:
     assert {name for each in acl("subscriber") for name in each.operations} == {"Read", "Describe"}
     assert "subscriber" not in who("Read", v1.JOURNAL)

@@ -12,6 +12,9 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from rebalancer.adapters.streams.admin import Action, TopicsRefused, apply, plan
 from rebalancer.adapters.streams.connection import KafkaSettings, Unreachable
+from rebalancer.adapters.streams.publish import Publisher
+from rebalancer.wire import v1
+from rebalancer.wire.envelope import Record
 from rebalancer.wire.topics import Topic, topics
 from tests.servers.addresses import Addresses
 from tests.servers.fixtures import CreateTopic, FreshName
@@ -176,3 +179,14 @@ async def test_an_encrypted_door_is_passed_with_its_authority_and_not_without(
     assert (await plan(trusting, listed=[one(name, keep="9d")]))[0].action is Action.CHANGE
     with pytest.raises(Unreachable):
         await plan(trusting.model_copy(update={"ca_file": None, "timeout": 5.0}), listed=[one(name)])
+
+
+async def test_a_plan_larger_than_the_clients_default_is_taken(plain: KafkaSettings, fresh_name: FreshName) -> None:
+    """A recall of a tenth of a large fleet is one plan of megabytes."""
+    (wanted,) = named(fresh_name, [topic for topic in topics() if topic.name == v1.PLAN])
+    await apply(plain, listed=[wanted])
+    record = Record(wanted.name, b"pool", b"x" * 3_000_000, [])
+    async with Publisher(plain, partitions=wanted.partitions) as publisher:
+        posted = await publisher.post_to(record, 0)
+        await publisher.settle([posted])
+    assert posted.offset == 0

@@ -12,11 +12,17 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rebalancer.wire import v1
 
-Role: TypeAlias = Literal["collect", "telemetry", "decide", "act", "subscriber"]
+Role: TypeAlias = Literal["collect", "telemetry", "decide", "act", "subscriber", "auditor"]
 GROUPS = "gpu-rebalancer-"
 """Consumer groups are named after the program and the role."""
 _FACTS = tuple(v1.FACT_TOPICS.values())
 _LEDGER = (v1.STATE_LOAN, v1.STATE_WORKLOAD, v1.STATE_POOL, v1.FORECAST_POOL, v1.ALERT)
+_TOLD = (v1.STATE_NODE, v1.STATE_TELEMETRY, *_LEDGER, v1.USAGE_LOAN, v1.PLAN, v1.OUTCOME)
+_EXPLAINED = (
+    *(v1.FACT_TOPICS[of] for of in ("node", "pod", "control")), v1.STATE_POOL, v1.STATE_LOAN, v1.STATE_WORKLOAD,
+    v1.PLAN, v1.OUTCOME, v1.ALERT,
+)  # fmt: skip
+"""What act reads: to act, to tell alerts, and to answer on its pages why things happened."""
 
 
 class _Needs(NamedTuple):
@@ -31,10 +37,12 @@ NEEDS: Mapping[Role, _Needs] = {
         (*_FACTS, v1.CONTROL, v1.SAMPLE_DEMAND, v1.STATE_NODE, v1.STATE_TELEMETRY, *_LEDGER, v1.PLAN, v1.OUTCOME),
         (*_LEDGER, v1.USAGE_LOAN, v1.PLAN, v1.CONTROL, v1.JOURNAL),
     ),
-    "act": _Needs((v1.PLAN, v1.CONTROL, v1.FACT_TOPICS["control"], v1.OUTCOME), (v1.OUTCOME, v1.PLAN)),
-    "subscriber": _Needs((v1.STATE_NODE, v1.STATE_TELEMETRY, *_LEDGER, v1.USAGE_LOAN, v1.PLAN, v1.OUTCOME), ()),
+    "act": _Needs((*_EXPLAINED, v1.CONTROL), (v1.OUTCOME, v1.PLAN)),
+    "subscriber": _Needs(_TOLD, ()),
+    "auditor": _Needs((*_FACTS, *_TOLD), ()),
 }
-"""Roles also write the dead letters of what they read; a subscriber does not."""
+"""Roles also write the dead letters of what they read; readers from outside do not. An auditor also sees the facts."""
+OUTSIDE = frozenset({"subscriber", "auditor"})
 
 SOURCES_READ = (v1.FACT_TOPICS["node"], v1.FACT_TOPICS["pod"])
 """Where the reader of foreign sources learns which nodes and pods there are."""
@@ -70,7 +78,7 @@ def acl(role: Role, principal: str = "", *, sources: Sequence[str] = ()) -> list
     """What a role may do and no more.
 
     Args:
-        role: one of the parts, or ``subscriber`` for whoever only reads.
+        role: one of the parts; ``subscriber`` for whoever only reads what we tell, ``auditor`` for whoever checks it.
         principal: as Kafka has it; ``User:gpu-rebalancer-<role>`` if not given.
         sources: topics of others that the role reads (configured sources).
     """
@@ -81,7 +89,7 @@ def acl(role: Role, principal: str = "", *, sources: Sequence[str] = ()) -> list
 def _permissions(role: Role, who: str, sources: Sequence[str]) -> Iterator[Acl]:
     needs, foreign = NEEDS[role], role == "collect" and bool(sources)
     read = (*needs.reads, *sources, *(SOURCES_READ if foreign else ()))
-    dead = () if role == "subscriber" else tuple(f"{topic}.dlq" for topic in needs.reads)
+    dead = () if role in OUTSIDE else tuple(f"{topic}.dlq" for topic in needs.reads)
     write = (*needs.writes, *dead, *(SOURCES_WRITE if foreign else ()))
     for topic in sorted({*read, *write}):
         wanted = (("Read", read), ("Write", write), ("Describe", (topic,)))

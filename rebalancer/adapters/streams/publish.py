@@ -22,6 +22,8 @@ from rebalancer.wire.envelope import Record, cluster_partition, key_partition
 PATIENCE = 30.0
 """Seconds for which a record that the broker did not take is offered again before its sender is told."""
 PAUSE = 0.5  # seconds between two offers
+LARGEST = 10 * 1024 * 1024
+"""Bytes of the largest request: what topics.yaml allows a journal entry; the client's default is 1 MiB."""
 
 
 class NotPublished(ConnectionError):  # noqa: N818 - says what happened
@@ -57,7 +59,11 @@ class Publisher:
     async def start(self) -> None:
         """Connect; raises Unreachable with the addresses tried."""
         self._producer = AIOKafkaProducer(
-            **self._kafka.client_arguments(), acks="all", linger_ms=self._linger_ms, max_batch_size=1 << 18
+            **self._kafka.client_arguments(),
+            acks="all",
+            linger_ms=self._linger_ms,
+            max_batch_size=1 << 18,
+            max_request_size=LARGEST,
         )
         try:
             await asyncio.wait_for(self._producer.start(), self._kafka.timeout)
