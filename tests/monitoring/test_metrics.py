@@ -23,6 +23,8 @@ from rebalancer.core.units import Mode, OwnerClass
 from tests.cli.night import pool_state
 from tests.servers.goparts import binary
 
+pytestmark = pytest.mark.go_binaries("promtool")
+
 NOW = datetime(2026, 3, 2, 22, tzinfo=UTC)
 POOL = "infer-a100"
 POOLS = (POOL, "infer-l20")

@@ -19,6 +19,8 @@ from rebalancer.adapters.tallies import ALERTED
 from tests.monitoring.generate import MONITORING, OPERATOR, RULES, operator_text, rules
 from tests.servers.goparts import binary
 
+pytestmark = pytest.mark.go_binaries("promtool")
+
 PLAYED = sorted((Path(__file__).parent / "rules").glob("*.yaml"))
 DASHBOARD = MONITORING / "grafana-dashboard.json"
 RUNBOOKS = MONITORING / "runbooks"
