@@ -22,7 +22,7 @@ from rebalancer.settings import AlertSettings
 from tests.servers.goparts import binary
 from tests.servers.ports import free_ports
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.go_binaries("alertmanager")]
 CLUSTER = "berlin"
 WITHIN = 30.0
 CONFIG = """
