@@ -205,7 +205,7 @@ class Actor:
         if because is not None:
             self._told += self._refuse(plan, telling, because, now)
             return
-        self._caps.accepted(plan, now)
+        self._caps.accepted(plan, min(now, plan.made_at) if begun else now)
         kind = LendRun if brakes.lends(plan) else RenewRun if brakes.renews(plan) else TakeBack
         self._open[plan.id] = _Open(kind(self._site, plan, telling), now)
         self._settle(now)

@@ -7,7 +7,6 @@ never refused: it is paced by the evictions' bucket.
 
 from __future__ import annotations
 
-from collections import deque
 from datetime import datetime, timedelta
 
 from rebalancer.core.plan import Method, Plan
@@ -23,14 +22,13 @@ class Caps:
     """Nodes that accepted plans lend or close; bounded by what the caps let through within their span."""
 
     def __init__(self) -> None:
-        self._touched: deque[tuple[datetime, PoolName, int]] = deque()
+        self._touched: list[tuple[datetime, PoolName, int]] = []
 
     def over(self, plan: Plan, pace: Pace, now: datetime) -> Because | None:
         """Why this plan would be too many, or None."""
         nodes = _touches(plan)
         span = pace.per - min(SLACK, pace.per / 10)
-        while self._touched and now - self._touched[0][0] >= span:
-            self._touched.popleft()
+        self._touched = [item for item in self._touched if now - item[0] < span]
         if plan.pressing or not nodes:
             return None
         if nodes + sum(count for _, pool, count in self._touched if pool == plan.pool) > pace.nodes_per_pool:
@@ -39,11 +37,11 @@ class Caps:
             return Because(Reason.CAP, {"cap": pace.nodes_per_cluster, "what": "nodes of the cluster"})
         return None
 
-    def accepted(self, plan: Plan, now: datetime) -> None:
-        """The plan begins."""
+    def accepted(self, plan: Plan, began: datetime) -> None:
+        """The plan begins, or began then and is gone on with: an actor that restarts hears of all of the last hours."""
         nodes = _touches(plan)
         if nodes and (not plan.pressing or plan.method is Method.RECLAIM):
-            self._touched.append((now, plan.pool, nodes))
+            self._touched.append((began, plan.pool, nodes))
 
 
 def _touches(plan: Plan) -> int:

@@ -59,6 +59,24 @@ def test_what_presses_is_never_refused_and_counts_where_the_decider_counts_it() 
     assert not taken(caps, lending("f"))
 
 
+def test_an_actor_that_begins_anew_counts_what_it_did_when_it_did_it() -> None:
+    """Every plan of the last hours is fed to it again, with what was told of them."""
+    names = [f"n{number:02}" for number in range(POLICY.pace.nodes_per_pool)]
+    cluster = lending_cluster(*names, "new")
+    before = Driver(cluster)
+    old = [replace(plan_of(lend_step(name)), id=f"plan-{name}") for name in names]
+    before.feed(*old)
+    before.run()
+    cluster.move(cluster.now + POLICY.pace.per)
+    after = Driver(cluster)
+    after.actor.adopt(before.outcomes)
+    now = cluster.now
+    new = replace(plan_of(lend_step("new")), id="plan-new", made_at=now, valid_until=now + POLICY.pace.per)
+    after.feed(*old, new)
+    after.run()
+    assert not [one for one in after.finals() if one.because.reason is Reason.CAP]
+
+
 def test_what_neither_lends_nor_closes_counts_nothing() -> None:
     caps = Caps()
     home = plan_of(RestoreNode("", "uid-n1", "n1", T0), method=Method.RETURN, pressing=False)
