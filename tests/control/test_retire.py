@@ -192,3 +192,15 @@ async def test_what_may_not_be_seen_is_no_proof_that_nothing_is_left(retirement:
     with pytest.raises(NotListed, match="no pods for you"):
         await retirement.run(SOON)
     assert CONTROL in server.objects
+
+
+async def test_a_server_that_does_not_answer_in_time_is_not_taken_for_somebody_who_still_runs(
+    retirement: Retirement, server: FakeApi
+) -> None:
+    place(server, node("n1"))
+
+    async def silent(_: object) -> None:
+        raise TimeoutError("no answer within 30 seconds")
+
+    with pytest.raises(TimeoutError, match="no answer"):
+        await retirement._leading(asyncio.get_running_loop().time() + 30, silent)

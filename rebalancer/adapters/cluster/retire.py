@@ -175,9 +175,11 @@ class Retirement:
             self.api, self.lease, self.namespace, "act", self.identity, Metrics(["act"]), self._least
         )
         try:
-            async with asyncio.timeout_at(ends):
+            async with asyncio.timeout_at(ends) as limit:
                 await leadership.lead(work)
         except TimeoutError:
+            if not limit.expired():  # a call's time-out, not ours
+                raise
             return False
         return True
 
