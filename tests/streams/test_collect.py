@@ -8,10 +8,11 @@ from typing import cast
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.collect import Collect
 from rebalancer.adapters.streams.connection import KafkaSettings
-from rebalancer.adapters.streams.publish import Publisher
+from rebalancer.adapters.streams.publish import Posted, Publisher
 from rebalancer.adapters.translate import read
 from rebalancer.core.ports import SightLost
 from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved
+from rebalancer.wire.envelope import Record
 from tests.core.build import node
 from tests.streams.fakes import FakePublisher
 from tests.streams.things import CLUSTER
@@ -112,6 +113,32 @@ async def test_a_change_seen_after_a_list_began_is_not_told_over_by_it_and_an_ea
     assert await listing
     following.cancel()
     assert [uid for kind, uid in spoken(told) if kind == "FactObserved"] == ["uid-n0", "uid-n1", "uid-n1"]
+
+
+async def test_a_change_that_a_list_leaves_out_is_told_after_its_begin_however_long_that_waits() -> None:
+    eyes = Slow([node("n0")])
+    role, told = collecting(eyes)
+    waiting, full = asyncio.Event(), asyncio.Event()
+    post = told.post
+
+    async def crowded(record: Record, cluster: str) -> Posted:
+        if not told.records and not waiting.is_set():
+            waiting.set()
+            await full.wait()  # as a producer does whose buffer is full
+        return await post(record, cluster)
+
+    told.post = crowded  # type: ignore[method-assign]  # this once it is slow
+    listing = asyncio.create_task(role._tell_list("node"))
+    await waiting.wait()
+    following = asyncio.create_task(role._follow())
+    eyes.news.put_nowait(FactObserved(node("n0", cordoned=True), START + timedelta(minutes=1)))
+    await settled(eyes.news)
+    full.set()
+    eyes.handed.set()
+    assert await listing
+    following.cancel()
+    kinds = [kind for kind, _ in spoken(told)]
+    assert kinds.index("SnapshotBegan") < kinds.index("FactObserved")
 
 
 async def test_only_the_kinds_that_were_lost_from_sight_are_listed_again() -> None:

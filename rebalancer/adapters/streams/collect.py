@@ -152,10 +152,11 @@ class Collect:
                     self.ask(of)
 
     async def _tell_list(self, of: FactKind) -> bool:
-        at, name = self._now(), uuid4().hex  # before the read: what is seen after it is newer than the list
-        self._list_at, self._overtaken = at, set()
         try:
-            await self._lister.began(of, at, name)
+            async with self._turn:  # a change that overtakes the list must not be told before its begin
+                at, name = self._now(), uuid4().hex  # before the read: what is seen after it is newer than the list
+                self._list_at, self._overtaken = at, set()
+                await self._lister.began(of, at, name)
             facts = await self._eyes.snapshot(of)
             async with self._turn:
                 facts = [fact for fact in facts if fact.uid not in self._overtaken]
