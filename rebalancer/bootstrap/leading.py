@@ -59,10 +59,9 @@ class LedAct:
         finally:
             telling.cancel()
 
-    async def back(self) -> None:
-        """Kafka is there: what was done without it is told."""
-        if self._act is not None:
-            await self._act.back()
+    async def back(self) -> bool:
+        """Kafka is there: what was done without it is told; whether all of it was taken."""
+        return self._act is None or await self._act.back()
 
     def adopt_policy(self, policy: Policy) -> None:
         """A new policy is in force, whether we lead or not."""

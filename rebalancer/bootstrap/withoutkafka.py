@@ -69,5 +69,7 @@ async def _answered(publisher: Publisher, act: LedAct) -> None:
             log.warning("still without Kafka, what falls due comes home", error=str(error))
             await asyncio.sleep(AGAIN)
         else:
-            await act.back()
-            return
+            break
+    while not await act.back():  # with this act goes what it still has to tell
+        log.warning("what was done without Kafka is not told yet, trying again")
+        await asyncio.sleep(AGAIN)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -11,11 +13,11 @@ import pytest
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.act import Act
 from rebalancer.adapters.streams.connection import KafkaSettings
-from rebalancer.adapters.streams.outbox import brakes_now, brakes_told, due_now
+from rebalancer.adapters.streams.outbox import BrakesTold, brakes_now, due_now
 from rebalancer.adapters.streams.publish import Publisher
 from rebalancer.core.facts import Control
 from rebalancer.core.ports import Hands
-from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved, SnapshotEnded
+from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved, SnapshotBegan, SnapshotEnded
 from tests.core.protocol.fake import POLICY, T0, lent, pod
 from tests.streams.fakes import FakePublisher
 from tests.streams.things import CLUSTER
@@ -98,4 +100,49 @@ async def test_brakes_that_cannot_be_read_keep_nothing_from_coming_home() -> Non
     ],
 )
 def test_what_a_record_says_about_the_brakes(content: object, told: Control | None) -> None:
-    assert brakes_told(content) == told
+    assert BrakesTold().read(content) == told
+
+
+PAUSED = FactObserved(Control(paused=True), T0)
+BEGAN, EMPTY = SnapshotBegan("control", "s", T0), SnapshotEnded("control", "s", 0, T0)
+
+
+@pytest.mark.parametrize(
+    ("records", "holds"),
+    [
+        pytest.param((PAUSED, BEGAN, EMPTY), Control(), id="told before a list that has none any more"),
+        pytest.param((BEGAN, PAUSED, EMPTY), None, id="told while a list was read, which then left it out"),
+        pytest.param((BEGAN, PAUSED, EMPTY, BEGAN, EMPTY), Control(), id="gone by the next list"),
+    ],
+)
+def test_a_brake_put_on_while_a_list_is_read_holds(records: Sequence[object], holds: Control | None) -> None:
+    told = BrakesTold()
+    assert [told.read(one) for one in records][-1] == holds
+
+
+async def test_a_look_at_a_large_cluster_may_take_longer_than_one_call() -> None:
+    mark = lent("n1").mark
+    assert mark is not None
+
+    class Many(Seeing):
+        async def snapshot(self, of: FactKind) -> Sequence[Fact]:
+            await asyncio.sleep(0.02)  # as long as its pages take
+            return await super().snapshot(of)
+
+    hasty = replace(POLICY, acting=replace(POLICY.acting, call_timeout=timedelta(milliseconds=10)))
+    eyes, publisher = Many([lent("n1"), pod("p0")]), cast("Publisher", FakePublisher())
+    act = Act(KafkaSettings(), CLUSTER, hasty, cast("Hands", None), eyes, publisher, Metrics())
+    await act.alone(mark.due)
+    assert not act.actor.idle
+
+
+async def test_what_was_done_alone_is_all_told_or_said_not_to_be() -> None:
+    publisher, eyes = FakePublisher(), Seeing([lent("n1"), pod("p0")], Control(recall_all=True))
+    act = Act(KafkaSettings(), CLUSTER, POLICY, cast("Hands", None), eyes, cast("Publisher", publisher), Metrics())
+    mark = lent("n1").mark
+    assert mark is not None
+    await act.alone(mark.due)
+    publisher.away = True
+    assert not await act.back()
+    publisher.away = False
+    assert await act.back()

@@ -22,7 +22,7 @@ from rebalancer.adapters.streams.following import Following, unheard
 from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import Came, Loaded, read_patiently
-from rebalancer.adapters.streams.outbox import Outbox, Witness, answer, brakes_now, brakes_told, due_now
+from rebalancer.adapters.streams.outbox import LOOK, BrakesTold, Outbox, Witness, answer, brakes_now, due_now
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, read
 from rebalancer.core.plan import Outcome, Plan
@@ -83,7 +83,7 @@ class Act:
             probing=not self._gate.lockstep, fetch_wait_ms=fetch_wait_ms,
         )  # fmt: skip
         self._silent_since: datetime | None = None
-        self._strays = Strays()
+        self._strays, self._brakes = Strays(), BrakesTold()
         self._may_act = asyncio.Event()
         self._may_act.set()
 
@@ -182,7 +182,7 @@ class Act:
                 self._tell(self.actor.plan(plan, now))
             case Approved() as approved:
                 self.actor.approve(approved.plan)
-            case content if (brakes := brakes_told(content)) is not None:
+            case content if (brakes := self._brakes.read(content)) is not None:
                 self._tell(self.actor.control(brakes, now))
 
     # -- acting ----------------------------------------------------------------------------------------------
@@ -269,9 +269,10 @@ class Act:
             await self._until_quiet(now)
         self._wake.set()
 
-    async def back(self) -> None:
-        """Kafka hears again: what waited is told before anybody decides."""
+    async def back(self) -> bool:
+        """Kafka hears again: what waited is told before anybody decides; whether all of it was taken."""
         await self._told.flush(self._within)
+        return self._told.empty
 
     def _heard(self) -> None:
         self._silent_since = None
@@ -286,7 +287,7 @@ class Act:
     async def _take_home(self, now: datetime, silent: timedelta) -> None:
         """Eyes that cannot see either must not end what is still under way: they are asked again in the next moment."""
         try:
-            async with asyncio.timeout(self._within):
+            async with asyncio.timeout(LOOK):
                 brakes = await brakes_now(self._eyes, self.actor.brakes)
                 plans = await due_now(self._eyes, self.policy, now, self.actor.term, silent, brakes, self._strays)
         except Exception:

@@ -25,7 +25,7 @@ from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
 from rebalancer.core.protocol.fallback import called, due_returns, falls_due
 from rebalancer.core.protocol.strays import Strays
 from rebalancer.core.reasons import sentence
-from rebalancer.core.stimuli import FactObserved, SnapshotEnded
+from rebalancer.core.stimuli import FactObserved, SnapshotBegan, SnapshotEnded
 from rebalancer.core.units import PlanId
 from rebalancer.wire.envelope import Record
 
@@ -34,6 +34,8 @@ BUFFER = 10_000
 """Records that wait for Kafka; the oldest go first when there are more."""
 REMEMBERED = 4_096
 """Plans made alone that are remembered, so that each is told once."""
+LOOK = 60.0
+"""Seconds for one look at the whole cluster: its lists have many pages, far more than one call's time holds."""
 
 
 class Witness(Protocol):
@@ -102,14 +104,27 @@ class Outbox:
         self._waiting = deque((one for one in self._waiting if id(one) not in told), maxlen=BUFFER)
 
 
-def brakes_told(content: object) -> Control | None:
-    """The brakes that a record tells of: as they stand, or none any more once a full list has no control object."""
-    match content:
-        case FactObserved(fact=Control() as control):
-            return control
-        case SnapshotEnded(of="control", count=0):
-            return Control()
-    return None
+class BrakesTold:
+    """The brakes by what records tell, in their order: as they stand, or none any more once a full list has none.
+
+    A control object that changes while a list is read is told as a change and left out of the list: such a list, with
+    nothing in it, takes no brake off.
+    """
+
+    def __init__(self) -> None:
+        self._since_began = False
+
+    def read(self, content: object) -> Control | None:
+        """The brakes that hold from this record on; None if it says nothing of them."""
+        match content:
+            case FactObserved(fact=Control() as control):
+                self._since_began = True
+                return control
+            case SnapshotBegan(of="control"):
+                self._since_began = False
+            case SnapshotEnded(of="control", count=0) if not self._since_began:
+                return Control()
+        return None
 
 
 async def brakes_now(eyes: Eyes, known: Control) -> Control:
