@@ -151,7 +151,8 @@ async def due_now(  # noqa: PLR0917 - passed on to the core in its own order
 ) -> list[Plan]:  # fmt: skip
     """What marks, brakes and leftovers alone ask for; the pods are only listed when there are any."""
     nodes = [one for one in await eyes.snapshot("node") if isinstance(one, Node)]
-    ripe = strays.ripe(nodes, policy, now) if strays is not None and silent >= policy.acting.kafka_silent else []
+    alone = strays is not None and silent >= policy.acting.kafka_silent
+    ripe = strays.ripe(nodes, policy, now, control) if strays is not None and alone else []
     if not ripe and not any(falls_due(node, now) or called(node, control) is not None for node in nodes):
         return []
     pods = [one for one in await eyes.snapshot("pod") if isinstance(one, Pod)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from rebalancer.core.facts import Node, Pod, Taint
+from rebalancer.core.facts import Control, Node, Pod, Taint
 from rebalancer.core.plan import Method, Plan, RestoreNode, stable_id
 from rebalancer.core.policy import Policy
 from rebalancer.core.protocol.fallback import ALONE
@@ -28,9 +28,9 @@ class Strays:
         """Kafka is back: they are the decider's again."""
         self._since.clear()
 
-    def ripe(self, nodes: Iterable[Node], policy: Policy, now: datetime) -> list[Node]:
+    def ripe(self, nodes: Iterable[Node], policy: Policy, now: datetime, control: Control | None = None) -> list[Node]:
         """Those whose quarantine is over, by name; nodes of pools that are not in mode `act` are not ours to touch."""
-        stray = {node.uid: node for node in nodes if node.stray and _acts(policy, node)}
+        stray = {node.uid: node for node in nodes if node.stray and _acts(policy, control, node)}
         self._since = {uid: self._since.get(uid, now) for uid in stray}
         over = [node for uid, node in stray.items() if now - self._since[uid] >= policy.acting.quarantine_ttl]
         return sorted(over, key=lambda node: node.name)
@@ -52,9 +52,11 @@ class Strays:
         )  # fmt: skip
 
 
-def _acts(policy: Policy, node: Node) -> bool:
+def _acts(policy: Policy, control: Control | None, node: Node) -> bool:
+    """The mode that a person set goes before the policy's, as with the decider."""
     pool = policy.pools.get(node.pool)
-    return pool is not None and pool.mode is Mode.ACT
+    override = control.modes.get(node.pool) if control is not None else None
+    return pool is not None and (override or pool.mode) is Mode.ACT
 
 
 def _lacking(policy: Policy, node: Node) -> Taint | None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from rebalancer.core.facts import Node, Taint
+from rebalancer.core.facts import Control, Node, Taint
 from rebalancer.core.policy import Policy, PoolPolicy
 from rebalancer.core.protocol.actor import Actor
 from rebalancer.core.protocol.strays import Strays
@@ -50,6 +50,16 @@ def test_what_is_not_ours_to_touch_never_ripens(bad: Node, policy: Policy) -> No
     strays = Strays()
     strays.ripe([bad], policy, T0)
     assert strays.ripe([bad], policy, T0 + 10 * TTL) == []
+
+
+@pytest.mark.parametrize(("wanted", "ripe"), [(Mode.SHADOW, 0), (Mode.ACT, 1)])
+def test_the_mode_that_a_person_set_holds_here_as_well(wanted: Mode, ripe: int) -> None:
+    """Whatever the policy file says."""
+    strays = Strays()
+    policy = Policy({"infer-a100": replace(POOL, mode=Mode.ACT if wanted is Mode.SHADOW else Mode.SHADOW)})
+    control = Control(modes={"infer-a100": wanted})
+    strays.ripe([CLOSED], policy, T0, control)
+    assert len(strays.ripe([CLOSED], policy, T0 + TTL, control)) == ripe
 
 
 def test_a_node_that_others_use_is_left_as_it_is_and_its_owners_pods_are_no_others() -> None:
