@@ -183,6 +183,7 @@ async def test_what_is_remembered_is_bounded() -> None:
         pytest.param(refusal(403, "Forbidden", "no"), id="refused"),
         pytest.param(ConnectionRefusedError(), id="no server"),
         pytest.param(TimeoutError(), id="a server that hangs"),
+        pytest.param(LookupError("nobody thought of it"), id="a defect of ours"),
     ],
 )
 async def test_an_event_that_cannot_be_told_is_counted_and_not_repeated(fault: Reply | Exception) -> None:

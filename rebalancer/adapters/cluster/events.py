@@ -110,7 +110,12 @@ class Events:
             now = datetime.now(UTC)
             await asyncio.sleep((bucket.ready_at(now) - now).total_seconds())
             bucket.take(datetime.now(UTC))
-            self._count("told" if await self._sent(one) else "failed")
+            try:
+                sent = await self._sent(one)
+            except Exception:  # telling is nobody's reason to stop, not even of telling the rest
+                log.exception("event not told", reason=one.reason, name=one.about.name)
+                sent = False
+            self._count("told" if sent else "failed")
 
     # -- what is told ------------------------------------------------------------------------------------------
 
