@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rebalancer.adapters.cluster import retire
+from rebalancer.adapters.cluster import alone, retire
 from rebalancer.adapters.cluster.connection import Api
 from rebalancer.adapters.cluster.leaserecord import stamp
 from rebalancer.adapters.cluster.listing import NotListed
@@ -204,3 +204,25 @@ async def test_a_server_that_does_not_answer_in_time_is_not_taken_for_somebody_w
 
     with pytest.raises(TimeoutError, match="no answer"):
         await retirement._leading(asyncio.get_running_loop().time() + 30, silent)
+
+
+async def test_alone_a_server_that_is_busy_for_a_moment_ends_nothing_that_is_under_way(
+    retirement: Retirement, server: FakeApi, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alone, "LOOK_EVERY", 0.05)
+    place(server, lent("n1"), pod("p0", "n1"))
+    busy = iter([refusal(503, "etcd elects a leader"), refusal(429, "too many requests")])
+    server.hook = lambda _, __, path: next(busy, None) if path == "/api/v1/pods" else None
+    ended = await retirement.run(Retiring("grace", timeout=6.0, alone=True))
+    assert ended.result == "retired"
+    assert [one for one in said if "etcd" in one or "too many" in one]
+
+
+async def test_a_node_that_borrowers_still_use_without_a_mark_is_told_and_not_given_to_its_owner(
+    retirement: Retirement, server: FakeApi
+) -> None:
+    place(server, node("n1", FOREIGN, LENT), pod("p0", "n1"))
+    ended = await retirement.run(SOON)
+    assert (ended.result, taints(server, "n1")) == ("traces", [FOREIGN, LENT])
+    assert "ml/p0" in ended.sentence
+    assert CONTROL in server.objects

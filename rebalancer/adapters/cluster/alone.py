@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import structlog
 
 from rebalancer.adapters.cluster.connection import Api
-from rebalancer.adapters.cluster.listing import listed
+from rebalancer.adapters.cluster.listing import NotListed, listed
 from rebalancer.adapters.decode.errors import DecodeError
 from rebalancer.adapters.decode.kubernetes import Reading, decode_object
 from rebalancer.core.facts import Budget, Control, Node, Pod
@@ -90,7 +90,9 @@ class Alone:
                 return False
             pods = [one for one in await facts(self._api, "pod", self._reading) if isinstance(one, Pod)]
             budgets = [one for one in await facts(self._api, "budget", self._reading) if isinstance(one, Budget)]
-        except (ConnectionError, TimeoutError) as error:
+        except (ConnectionError, TimeoutError, NotListed) as error:
+            if isinstance(error, NotListed) and not error.passing:
+                raise
             self._tell(str(error))
             return True
         now, busy = datetime.now(UTC), self._busy()

@@ -15,6 +15,7 @@ PAGE = 500
 """Objects a page: what client-go's pager asks for by default."""
 PAGES = 1_000
 """Pages a list: half a million objects, more than a cluster may hold; beyond it the server contradicts itself."""
+TOO_MANY = 429
 PATIENCE = 30.0
 """Seconds a page: 500 large pods of a busy server take a few."""
 
@@ -25,6 +26,11 @@ class NotListed(Exception):  # noqa: N818 - an answer, not a defect
     def __init__(self, path: str, status: int, message: str) -> None:
         super().__init__(f"{path} cannot be listed: {message}")
         self.path, self.status = path, status
+
+    @property
+    def passing(self) -> bool:
+        """Whether the server is only busy, or broken for a while: asked again it may well list."""
+        return self.status == TOO_MANY or self.status >= 500
 
 
 async def listed(api: Api, path: str, **query: str) -> AsyncIterator[Mapping[str, Any]]:

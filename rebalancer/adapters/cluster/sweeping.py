@@ -13,14 +13,19 @@ from typing import Any
 from rebalancer.adapters.cluster import traces
 from rebalancer.adapters.cluster.asking import Asked, NotAnswered
 from rebalancer.adapters.cluster.connection import MERGE, Api
+from rebalancer.adapters.cluster.findings import some
 from rebalancer.adapters.cluster.lease import Held
 from rebalancer.adapters.cluster.listing import NotListed, listed
 from rebalancer.adapters.cluster.permissions import GANG_OBJECTS
 from rebalancer.adapters.decode.kubernetes import Reading
 from rebalancer.adapters.decode.nodes import decode_node
 from rebalancer.adapters.decode.objects import mapping, metadata, text
+from rebalancer.core.facts import Node
 from rebalancer.core.policy import Policy
 from rebalancer.core.ports import Hands
+from rebalancer.core.protocol.calls import AnswerKind, ListPods
+from rebalancer.core.protocol.homeward import holds
+from rebalancer.core.units import ON_LOAN
 
 ROUNDS = 3
 """Sweeps: what changed under our hands is tried anew, as often as a guarded patch is elsewhere."""
@@ -64,12 +69,25 @@ class Sweeper:
                 continue
             node = decode_node(raw, self.reading.known)
             patch = traces.stripped(node, self.policy)
-            if isinstance(patch, str):
-                yield f"node {node.name}: {', '.join(there)}; {patch}"
+            kept = patch if isinstance(patch, str) else await self._kept(node)
+            if isinstance(patch, str) or kept:
+                yield f"node {node.name}: {', '.join(there)}; {kept}"
                 continue
             answer = await self.hands.perform(patch)
             self.tell(f"node {node.name}: {', '.join(there)} taken off ({answer.kind})")
             yield f"node {node.name}: {', '.join(there)} {answer.message}".strip()
+
+    async def _kept(self, node: Node) -> str:
+        """Why a node that no mark tells of may not go back to its owner: others use it, or cannot be looked for."""
+        if node.mark is not None or not any(taint.key == ON_LOAN for taint in node.taints):
+            return ""
+        answer = await self.hands.perform(ListPods(node.name))
+        if answer.kind is not AnswerKind.OK:
+            return f"who uses it is not known: {answer.message}"
+        others = sorted(
+            f"{pod.namespace}/{pod.name}" for pod in answer.pods if holds(pod) and pod.owner is not node.owner
+        )
+        return f"still used by {some(others)}: end these, then run it again" if others else ""
 
     async def _annotated(self, paths: list[str], marks: tuple[str, ...]) -> AsyncIterator[str]:
         for path in paths:
