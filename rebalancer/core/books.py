@@ -30,6 +30,8 @@ class Books:
     gpus: int
     virtual: int
     returning: int
+    arriving: int
+    """GPUs of nodes that were handed back and are not seen at home yet."""
     ready: int
     """GPUs of usable nodes at home that are not changing hands."""
     free_to_act: tuple[Loan, ...]

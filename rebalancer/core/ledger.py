@@ -28,6 +28,7 @@ def keep(state: State, loan: Loan) -> RecordLoan:
     _index(state, loan)
     state.usage.loan_changed(loan)
     if loan.open:
+        state.arrivals.forget(loan.node)
         state.keeping.loan_opened(loan.id)
         state.loan_of[loan.node] = loan.id
         state.away.setdefault(loan.lender, {})[loan.id] = None
@@ -42,6 +43,8 @@ def keep(state: State, loan: Loan) -> RecordLoan:
         state.keeping.loan_closed(loan.id, loan.closed_at)
     if loan.closed_at is not None and (before is None or before.open):
         state.home_since[loan.node] = max(loan.closed_at, state.home_since.get(loan.node, loan.closed_at))
+    if loan.phase is LoanPhase.RETURNED and not loan.virtual and (before is None or before.open):
+        state.arrivals.handed_back(loan, state.inventory.nodes.get(loan.node))
     return RecordLoan(loan)
 
 

@@ -95,8 +95,11 @@ def _placed(state: State, pool: PoolName, waiting: Sequence[Pod], key: tuple[obj
 
 
 def _coming(state: State, books: Books) -> list[Room]:
-    nodes = (state.inventory.nodes[uid] for uid in books.coming)
-    return [empty_room(node, state.loans[state.loan_of[node.uid]].owner_taint) for node in nodes]
+    rooms = []
+    for uid in books.coming:
+        loan = state.arrivals.loan(uid) or state.loans[state.loan_of[uid]]
+        rooms.append(empty_room(state.inventory.nodes[uid], loan.owner_taint))
+    return rooms
 
 
 def _without_room(state: State, pool: PoolName, waiting: Sequence[Pod], used: dict[NodeUid, Room]) -> list[Pod]:
@@ -169,9 +172,9 @@ def look(state: State, pool: PoolName, waiting: Sequence[Pod], now: datetime) ->
     unmet, unmet_now = _unmet(state, pool, waiting)
     books = state.books(pool)
     ready, virtual = books.ready, books.virtual
-    away = books.gpus - virtual
+    away = books.gpus + books.arriving - virtual
     watch.headroom.observe(demand.gpus, now)
     watch.spare.observe(ready + away - demand.gpus - demand.headroom, now)
     spare = watch.spare.minimum(now)
     lendable = (spare if spare is not None else 0.0) - books.gpus
-    return Look(pool, policy, demand, ready - virtual, books.returning, unmet, unmet_now, lendable)
+    return Look(pool, policy, demand, ready - virtual, books.returning + books.arriving, unmet, unmet_now, lendable)

@@ -22,6 +22,7 @@ EPSILON = timedelta(microseconds=1)
 
 def node_seen(state: State, node: Node, at: datetime) -> list[Instruction]:
     """Square the ledger with the mark that a node bears, or does not."""
+    state.arrivals.seen(node)
     if node.stray:
         state.strays.setdefault(node.uid, Stray(at, at))
     else:
@@ -80,6 +81,7 @@ def node_gone(state: State, uid: str, at: datetime) -> list[Instruction]:
     """A node was deleted: its loan ends as node-gone, and its history with it."""
     state.verdicts.pop(uid, None)
     state.strays.pop(uid, None)
+    state.arrivals.forget(uid)
     loan = state.loans.get(state.loan_of.get(uid, ""))
     records = move(state, loan, LoanEvent.NODE_DELETED, at) if loan is not None else []
     state.home_since.pop(uid, None)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from rebalancer.core.arrivals import Arrivals
 from rebalancer.core.books import Books, batched_starts, due_soon_after, order, reserve_of
 from rebalancer.core.demand import PoolWatch, ready_gpus
 from rebalancer.core.facts import Node, Pod
@@ -93,7 +94,7 @@ class State:
         self.namespace_evictions: dict[str, deque[datetime]] = {}
         self.recalls: dict[NodeUid, Because] = {}
         self.alerts: dict[str, RaiseAlert] = {}
-        self.keeping = Keeping()
+        self.keeping, self.arrivals = Keeping(), Arrivals()
         self.synced: dict[str, bool] = {}
         self.snapshots: dict[str, tuple[str, dict[str, None]]] = {}
         self.listing_since: dict[str, datetime] = {}  # begin of the first list that came to no end since
@@ -179,16 +180,13 @@ class State:
     def _reckoned(self, lender: PoolName) -> Books:
         loans = sorted((self.loans[uid] for uid in self.away.get(lender, ())), key=order)
         acting = (LoanPhase.ON_LOAN, LoanPhase.RECALLING)
-        free = [
-            loan
-            for loan in loans
-            if loan.phase in acting and loan.node not in self.busy_nodes and loan.node in self.inventory.nodes
-        ]
+        nodes, hands = self.inventory.nodes, self.busy_nodes
+        free = [loan for loan in loans if loan.phase in acting and loan.node in nodes and loan.node not in hands]
         later = due_soon_after(free, self.policy.pace.per)
-        nodes = self.inventory.nodes
         busy = [uid for uid in self.busy_nodes if uid in nodes and nodes[uid].pool == lender]
         changing = {uid for uid in busy if uid not in self.loan_of} | {loan.node for loan in loans if not loan.virtual}
-        coming = [uid for uid in busy if uid in self.loan_of and self.in_return(uid)]
+        arriving = self.arrivals.of(lender)
+        coming = [loan.node for loan in arriving] + [uid for uid in busy if uid in self.loan_of and self.in_return(uid)]
         return Books(
             loans=tuple(loans),
             reserve=reserve_of(loans),
@@ -198,6 +196,7 @@ class State:
             returning=sum(
                 loan.gpus for loan in loans if loan.phase is LoanPhase.RECALLING or self.in_return(loan.node)
             ),
+            arriving=sum(loan.gpus for loan in arriving),
             ready=ready_gpus(self.inventory, lender, changing),
             free_to_act=tuple(free),
             later=later,

@@ -16,7 +16,7 @@ from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.stimuli import Approved, DemandReported
 from rebalancer.core.telemetry import DemandSample
 from rebalancer.core.underway import Draft, OpenPlan
-from tests.core.build import START, Rig, budget, gang, lent, node, policy, pool_policy, replica
+from tests.core.build import OWNER_TAINT, START, Rig, budget, gang, lent, node, policy, pool_policy, replica
 from tests.core.test_ledger import plan_of
 
 POOL = "infer-a100"
@@ -287,3 +287,22 @@ def test_a_pool_that_is_not_inference_is_never_reclaimed_for() -> None:
     assert pressed(rig, 40, 0, 60)[-1] != []
     other = replace(seen(rig), policy=rig.engine.state.policy.pools["train-a100"])
     assert list(reclaim.propose(rig.engine.state, other, rig.now)) == []
+
+
+@pytest.mark.parametrize("seen_first", [False, True], ids=["told before it is seen", "seen before it is told"])
+def test_a_node_that_was_handed_back_is_counted_once_whichever_stream_says_so_first(seen_first: bool) -> None:
+    rig = fleet()
+    waits(rig)
+    (plan,) = of(rig.plans())
+    rig.report(plan, kinds=("close",))
+    rig.lose("pod", "uid-g0-0")
+    rig.report(plan, kinds=("evict",), members=1)
+    home = replace(rig.engine.state.inventory.nodes["uid-n0"], loan=None, taints=(OWNER_TAINT,))
+    rig.now += timedelta(minutes=2)
+    rig.see(home) if seen_first else rig.report(plan, kinds=("restore",))
+    for _ in range(4):
+        assert of(rig.pass_time(1.0)) == []  # neither for the pod that waits nor for a deficit that seems to last
+    rig.report(plan, kinds=("restore",)) if seen_first else rig.see(home)
+    rig.see(replica("new-0", on="n0"))
+    assert of(rig.pass_time(1.0)) == []
+    assert seen(rig).ready == 40
