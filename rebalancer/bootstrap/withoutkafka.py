@@ -27,6 +27,9 @@ from rebalancer.settings import Role, Settings
 log = structlog.get_logger(__name__)
 AGAIN = 5.0
 """Seconds between two attempts to reach a broker."""
+TELLING, PAUSE = 10.0, 0.5
+"""Seconds for which a broker that answers is offered what was done alone, and between two offers: leaders are elected
+in less."""
 Work = Callable[[], Awaitable[None]]
 
 
@@ -70,6 +73,15 @@ async def _answered(publisher: Publisher, act: LedAct) -> None:
             await asyncio.sleep(AGAIN)
         else:
             break
-    while not await act.back():  # with this act goes what it still has to tell
-        log.warning("what was done without Kafka is not told yet, trying again")
-        await asyncio.sleep(AGAIN)
+    await _told(act)
+
+
+async def _told(act: LedAct) -> None:
+    """With this act goes what it still has to tell; a broker without our topics must not keep all else waiting."""
+    try:
+        async with asyncio.timeout(TELLING):
+            while not await act.back():
+                log.warning("what was done without Kafka is not told yet, trying again")
+                await asyncio.sleep(PAUSE)
+    except TimeoutError:
+        log.error("what was done without Kafka is not told: the broker does not take it")  # noqa: TRY400 - no defect

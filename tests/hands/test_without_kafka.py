@@ -7,13 +7,15 @@ import signal
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
 
 from rebalancer.adapters.decode.loan_marks import LOAN, loan_mark_to_json
 from rebalancer.adapters.streams.connection import Unreachable
+from rebalancer.bootstrap import withoutkafka
+from rebalancer.bootstrap.leading import LedAct
 from rebalancer.bootstrap.service import run
 from rebalancer.core.units import ON_LOAN
 from rebalancer.settings import Settings
@@ -78,3 +80,31 @@ async def test_without_a_cluster_a_missing_broker_ends_the_process_and_says_whic
     port, http = free_ports(2)
     with pytest.raises(Unreachable, match=f"127.0.0.1:{port}"):
         await run(settings(tmp_path, f"127.0.0.1:{port}", http, simulate="demo"))
+
+
+class Alone:
+    """What was done alone, taken at the so-manieth offer."""
+
+    def __init__(self, taken_at: float) -> None:
+        self.taken_at, self.offers = taken_at, 0
+
+    async def back(self) -> bool:
+        self.offers += 1
+        return self.offers >= self.taken_at
+
+
+@pytest.mark.parametrize(
+    ("taken_at", "most"),
+    [
+        pytest.param(3, 3, id="a broker that is not ready at once"),
+        pytest.param(float("inf"), 20, id="one that never takes it, for want of topics or rights"),
+    ],
+)
+async def test_what_was_done_alone_is_offered_until_taken_but_not_for_ever(
+    taken_at: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(withoutkafka, "PAUSE", 0.01)
+    monkeypatch.setattr(withoutkafka, "TELLING", 0.2)
+    alone = Alone(taken_at)
+    await asyncio.wait_for(withoutkafka._told(cast("LedAct", alone)), 5)
+    assert 3 <= alone.offers <= most
