@@ -1,7 +1,8 @@
 """The members of one gang while it goes: who is still wanted, who is releasing, who is gone, and who made them go.
 
-Members are evicted in parallel, paced by the actor's bucket; one that hangs delays nobody. Once a member was
-refused while nobody has gone yet, no further one is asked for: then the gang can still be left alone.
+Members are evicted in parallel, under one budget in turn, paced by the actor's bucket; one that hangs delays nobody
+else's. Once a member was refused while nobody has gone yet, no further one is asked for: then the gang can still be
+left alone.
 """
 
 from __future__ import annotations
@@ -152,7 +153,8 @@ class Members:
         """When the next eviction may be asked for."""
         if self._halted:
             return None
-        times = [item.ask.due(now) for item in self.wanted]
+        waits = self._site.flights.waits
+        times = [item.ask.due(now) for item in self.wanted if not waits(item.member.uid)]
         first = min((time for time in times if time is not None), default=None)
         return None if first is None else max(first, self._site.bucket.ready_at(now))
 
@@ -160,11 +162,12 @@ class Members:
         """Evictions that may be asked for now; ``started`` is called before each."""
         found: list[Question] = []
         for item in self.wanted:
-            if self._halted or not item.ask.ready(now):
+            if self._halted or not item.ask.ready(now) or self._site.flights.waits(item.member.uid):
                 continue
             if not self._site.bucket.take(now):
                 break
             item.ask.sent()
+            self._site.flights.asked.add(item.member.uid)
             started()
             found.append(Question(EvictPod(item.member, self._plan.id), partial(self._answered, item)))
         return found
@@ -175,6 +178,7 @@ class Members:
 
     def _answered(self, item: Victim, answer: Answer, now: datetime) -> None:
         kind = answer.kind
+        self._site.flights.asked.discard(item.member.uid)
         if kind is AnswerKind.OK:
             item.ask.back()
             item.releasing, item.ours, item.doubtful, self.touched = True, True, False, True

@@ -37,12 +37,14 @@ class Flights:
     """Our evictions per budget. ``tick`` orders what happens, since several things share one moment.
 
     A reservation begins when a gang's checks pass and is over for budgets that are read after its eviction
-    was accepted. ``split`` names who holds a budget because its gang could not be finished yet.
+    was accepted. ``split`` names who holds a budget because its gang could not be finished yet. ``asked`` are
+    evictions without an answer so far.
     """
 
     tick: int = 0
     reserved: dict[BudgetKey, dict[PodUid, int | None]] = field(default_factory=dict)
     split: dict[BudgetKey, str] = field(default_factory=dict)
+    asked: set[PodUid] = field(default_factory=set)
 
     def now(self) -> int:
         """A new tick, later than all before."""
@@ -69,6 +71,15 @@ class Flights:
                 self.reserved[key] = left
             else:
                 del self.reserved[key]
+
+    def waits(self, pod: PodUid) -> bool:
+        """Whether an eviction under one of its budgets is still unanswered.
+
+        Evictions under one budget conflict at the server, which tries again after half a second each time: side by side
+        they take longer than in turn, and one whose caller gives up meanwhile may use up the budget without a deletion.
+        """
+        others = self.asked - {pod}
+        return any(pod in pods and not others.isdisjoint(pods) for pods in self.reserved.values())
 
     def unseen(self, key: BudgetKey, read_at: int) -> int:
         """Evictions that a budget asked for at tick ``read_at`` cannot show."""
