@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -60,6 +61,7 @@ def main() -> None:
     parser.add_argument("--variants", nargs="*", choices=sorted(rivals.VARIANTS), default=[])
     parser.add_argument("--tiny", action="store_true", help="small and short, to see that it works")
     asked = parser.parse_args()
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # topics have no leader for a moment after their birth
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     for name in NEEDS:
         binary(name)

@@ -39,7 +39,7 @@ from tests.bench.cluster.stamped import Stamped
 from tests.bench.cluster.trial import Way
 from tests.cluster.stage import CLUSTER, Stage, staged
 from tests.cluster.terms import Pool, policy
-from tests.servers import fleet
+from tests.servers import fleet, manifests
 from tests.servers.controlplane import ControlPlane
 from tests.servers.manifests import Work
 
@@ -59,7 +59,7 @@ class Bench:
     def __init__(self, stage: Stage, pool: Pool, heard: Stamped) -> None:
         self._stage, self._pool, self._heard = stage, pool, heard
         self._audit = AuditTail(stage.plane.plan.audit_log, ":gpu-rebalancer")
-        self._producer = Producer({"bootstrap.servers": stage.broker.bootstrap, "linger.ms": 0})
+        self._producer = Producer({"bootstrap.servers": stage.broker.bootstrap, "linger.ms": 0, "log_level": 2})
         self._served = HOME
         self.taken: list[tuple[Way, dict[str, float]]] = []
 
@@ -77,13 +77,17 @@ class Bench:
         self._stage.await_running(self._stage.serving, "chat", HOME, pool=self._pool.name)
 
     def _borrow(self, gangs: int) -> str:
-        """As many gangs as nodes, all running; their namespace."""
+        """As many gangs as nodes, each on a node of its own, all running; their namespace."""
         stage, space = self._stage, fleet.namespace(self._stage.plane, "train")
-        for number in range(gangs):
+        taken = {pod["spec"]["nodeName"] for pod in fleet.pods(stage.plane, stage.serving, "chat")}
+        for number, node in enumerate(name for name in stage.nodes[self._pool.name] if name not in taken):
             name = f"gang-{number:02}"
             if number % 2:
                 fleet.pdb(stage.plane, space, name, minimum=0)
-            fleet.plain_job(stage.plane, space, name, GANG, stage.work(self._pool.model, 8 // GANG))
+            template = manifests.training_template(name, stage.work(self._pool.model, 8 // GANG))
+            template["spec"]["nodeSelector"]["kubernetes.io/hostname"] = node  # one gang's trial touches no other
+            body = manifests.job(name, GANG, template)
+            stage.plane.api.post(f"/apis/batch/v1/namespaces/{space}/jobs", body)
         stage.await_lent(self._pool.name, gangs, 120.0)
         stage.await_running(space, "", gangs * GANG, 60.0, self._pool.name)
         return space

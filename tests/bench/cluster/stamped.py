@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from rebalancer.adapters.translate import Content, WireError, read
 
@@ -33,7 +33,7 @@ class Heard(NamedTuple):
 
 
 class Stamped:
-    """Everything on these topics from their end on, while the context is open."""
+    """Everything on these topics, while the context is open."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
         self.heard: list[Heard] = []
@@ -68,7 +68,7 @@ class Stamped:
         settings = {"bootstrap.servers": self._bootstrap, "group.id": "bench", "enable.auto.commit": False}
         consumer = Consumer({**settings, "fetch.wait.max.ms": 20})
         try:
-            consumer.assign(self._ends(consumer))
+            consumer.assign(self._places(consumer))
             self._began.set()
             while not self._ending.is_set():
                 message = consumer.poll(POLL)
@@ -77,17 +77,18 @@ class Stamped:
         finally:
             consumer.close()
 
-    def _ends(self, consumer: Consumer) -> list[TopicPartition]:
+    def _places(self, consumer: Consumer) -> list[TopicPartition]:
         listed = consumer.list_topics(timeout=STARTS_WITHIN).topics
-        places = [TopicPartition(topic, part) for topic in self._topics for part in listed[topic].partitions]
-        for place in places:
-            place.offset = consumer.get_watermark_offsets(place, timeout=STARTS_WITHIN)[1]
-        return places
+        return [
+            TopicPartition(topic, part, OFFSET_BEGINNING) for topic in self._topics for part in listed[topic].partitions
+        ]
 
     def _take(self, message: Message) -> None:
         topic = str(message.topic())
         try:
-            headers = [(name, value) for name, value in message.headers() or () if isinstance(value, bytes)]
+            named = message.headers() or ()
+            pairs = named.items() if isinstance(named, dict) else named
+            headers = [(name, value) for name, value in pairs if isinstance(value, bytes)]
             told = read(topic, message.key() or b"", message.value(), headers, datetime.now(UTC))
         except WireError:
             return
