@@ -270,3 +270,22 @@ def test_a_gang_whose_loan_is_told_before_its_mark_is_seen_is_not_lent_to_again(
     rig.report(plan)
     rig.idle()
     assert lends(rig.watch(2)) == []
+
+
+def test_a_gang_whose_room_another_took_goes_where_the_other_was_to_go_instead_of_being_lent_to_again() -> None:
+    first, second = gang("a"), gang("b")
+    rig = fleet(*first, *second)
+    rig.watch(1)
+    plans = [plan for plan in rig.watch() if plan.method is Method.LEND]
+    assert lent_to(plans) == {"ml/a": ["n0"], "ml/b": ["n1"]}
+    (step,) = plans[0].steps
+    assert isinstance(step, LendNode)
+    rig.see(lent(rig.engine.state.inventory.nodes["uid-n0"], due=step.due, loan=step.loan, opened_at=rig.now))
+    rig.report(plans[0])
+    rig.see(replace(second[0], node="n0"))  # the scheduler knows nothing of what was meant for whom
+    assert lent_to(drafts(rig)) == {}
+    (step,) = plans[1].steps
+    assert isinstance(step, LendNode)
+    rig.see(lent(rig.engine.state.inventory.nodes["uid-n1"], due=step.due, loan=step.loan, opened_at=rig.now))
+    rig.report(plans[1])
+    assert lent_to(drafts(rig)) == {}

@@ -136,13 +136,14 @@ def _candidates(search: Search) -> list[Node]:
 
 def _matches(search: Search, terms: Terms, candidates: Sequence[Node]) -> Iterator[Draft]:
     state, look, now = search.state, search.look, search.now
-    elsewhere, promised = elsewhere_of(state), _promised(state)
+    elsewhere, promised = [*elsewhere_of(state), *_opening(state)], _promised(state)
     lent: list[Room] = []
     nodes_left, gpus_left = terms.nodes, terms.gpus
     passed: list[Alternative] = []
     free = list(candidates)
     for who in borrowers.waiting_gangs(state, look.policy.lends_to):
         if who.gang in promised:
+            place(who.pods, elsewhere)  # whoever comes after it finds what it leaves
             continue
         if nodes_left <= 0 or not free:
             return
@@ -169,6 +170,18 @@ def _promised(state: State) -> set[GangId]:
     """Gangs with a loan whose node does not bear its mark, yet or in shadow ever: they are helped already."""
     nodes = state.inventory.nodes
     return {loan.gang for loan in state.open_loans() if loan.node in nodes and nodes[loan.node].loan is None}
+
+
+def _opening(state: State) -> Iterator[Room]:
+    """Nodes that are about to be lent.
+
+    The scheduler gives an open node to any gang that fits, not to whom it was meant for: a gang whose room was taken
+    so goes to where the other one's will be, instead of being lent to once more.
+    """
+    for loan in state.open_loans():
+        node, policy = state.inventory.nodes.get(loan.node), state.pool_policy(loan.lender)
+        if node is not None and policy is not None and node.loan is None and not loan.virtual:
+            yield Room(node, node.gpus, lent_taints(node, policy, loan.borrower))
 
 
 def _too_late(state: State, who: Borrower, terms: Terms, now: datetime) -> Because | None:
