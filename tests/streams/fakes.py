@@ -31,8 +31,8 @@ class FakePublisher:
         answer.set_result(type("Told", (), {"offset": len(self.records) - 1}))
         return Posted(record, partition, answer)
 
-    async def settle(self, posted: Iterable[Posted], patience: float = 1.0) -> None:
-        del patience
+    async def settle(self, posted: Iterable[Posted], patience: float = 1.0, *, again: bool = True) -> None:
+        del patience, again
         if self.away and list(posted):
             raise NotPublished("away")
         self.settled.append(len(self.records))

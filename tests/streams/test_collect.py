@@ -1,14 +1,18 @@
 """Lists and changes of one cluster on the same topics: what is told first, and what a list must not bring back."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import Any, cast
+
+import pytest
+from aiokafka.errors import KafkaTimeoutError
 
 from rebalancer.adapters.metrics import Metrics
+from rebalancer.adapters.streams import collect, health
 from rebalancer.adapters.streams.collect import Collect
 from rebalancer.adapters.streams.connection import KafkaSettings
-from rebalancer.adapters.streams.publish import Posted, Publisher
+from rebalancer.adapters.streams.publish import NotPublished, Posted, Publisher
 from rebalancer.adapters.translate import read
 from rebalancer.core.ports import SightLost
 from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved
@@ -149,3 +153,72 @@ async def test_only_the_kinds_that_were_lost_from_sight_are_listed_again() -> No
     await settled(eyes.news)
     following.cancel()
     assert list(role._asked) == ["pod", "budget"]
+
+
+class Silent(FakePublisher):
+    """A broker that answers nothing: each post takes `waits` seconds and is refused then."""
+
+    def __init__(self, waits: float) -> None:
+        super().__init__()
+        self._waits = waits
+
+    async def post_to(self, record: Record, partition: int) -> Posted:
+        await asyncio.sleep(self._waits)
+        refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        refused.set_exception(KafkaTimeoutError())
+        refused.exception()
+        self.records.append(record)
+        return Posted(record, partition, refused)
+
+    async def settle(self, posted: Iterable[Posted], patience: float = 1.0, *, again: bool = True) -> None:
+        del patience, again
+        if any(one.refused for one in posted):
+            raise NotPublished("refused")
+
+
+class Quiet(Slow):
+    """Many objects, and nothing changes."""
+
+    async def changes(self) -> Sequence[FactObserved | FactDeleted]:
+        await asyncio.sleep(0.01)
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("begin_taken", "waits"),
+    [
+        pytest.param(0, 0.1, id="each record is refused after the client's time"),
+        pytest.param(1, 0.1, id="the list's begin was taken before"),
+        pytest.param(0, 3600.0, id="posting hangs"),
+        pytest.param(1, 3600.0, id="posting hangs behind the list's begin"),
+    ],
+)
+async def test_collect_stays_alive_while_the_broker_takes_nothing_of_a_long_list(
+    begin_taken: int, waits: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect, "PATIENCE", 0.2)
+    monkeypatch.setattr(collect, "AGAIN", 0.02)
+    monkeypatch.setattr(health, "STUCK_AFTER", 0.5)
+    eyes, told = Quiet([node(f"n{number}") for number in range(50)]), Silent(waits)
+    eyes.handed.set()
+    role = Collect(KafkaSettings(), eyes, cast("Publisher", told), CLUSTER, Metrics(), Ticking())
+    if begin_taken:
+        monkeypatch.setattr(role._lister, "began", _taken)
+    running = asyncio.gather(role._answer(), role._follow())
+    for _ in range(30):
+        await asyncio.sleep(0.05)
+        assert role.health.alive
+    running.cancel()
+    assert role.health.metrics.failures.labels("collect")._value.get() >= 2
+
+
+async def _taken(*_: object) -> None:
+    """The broker fell silent only after it."""
+
+
+async def test_a_list_ends_with_its_first_record_that_is_not_taken() -> None:
+    eyes, told = Quiet([node(f"n{number}") for number in range(50)]), Silent(0.0)
+    eyes.handed.set()
+    role = Collect(KafkaSettings(), eyes, cast("Publisher", told), CLUSTER, Metrics(), Ticking())
+    assert not await role._tell_list("node")
+    assert len(told.records) == 1

@@ -3,7 +3,8 @@
 One holder at a time. A list is told on start, whenever somebody asks on the control topic, after changes were missed
 or could not be published, and now and then. Its begin is told before the cluster is asked, so that an object that
 appears meanwhile counts as listed, and so that a list that cannot be had is seen to hang. Everything is acknowledged;
-nothing is decided.
+what was not is never posted again by itself, behind something newer: a list follows. While the broker is silent each
+attempt ends in time, so that the role is alive. Nothing is decided.
 """
 
 from __future__ import annotations
@@ -48,11 +49,14 @@ Now = Callable[[], datetime]
 
 
 class Teller:
-    """Tells facts, lists and samples of one cluster; the simulator's driver uses it too."""
+    """Tells facts, lists and samples of one cluster; the simulator's driver uses it too.
 
-    def __init__(self, publisher: Publisher, cluster: str) -> None:
+    With ``again`` false what fails is not posted again, and telling ends with the first record that is not taken.
+    """
+
+    def __init__(self, publisher: Publisher, cluster: str, *, again: bool = True) -> None:
         self.cluster = cluster
-        self._publisher = publisher
+        self._publisher, self._again = publisher, again
         self._posted: list[Posted] = []
 
     async def changes(self, changes: Iterable[FactObserved | FactDeleted]) -> None:
@@ -89,15 +93,20 @@ class Teller:
             await self.post(encode_demand(demand, self.cluster))
 
     async def post(self, record: Record) -> None:
-        """Hand over any record; waits only when too many are in flight."""
-        self._posted.append(await self._publisher.post(record, self.cluster))
-        if len(self._posted) >= IN_FLIGHT:
+        """Hand over any record; waits only when too many are in flight. Raises NotPublished unless told again."""
+        posted = await self._publisher.post(record, self.cluster)
+        self._posted.append(posted)
+        if (not self._again and posted.refused) or len(self._posted) >= IN_FLIGHT:
             await self.settle()
 
     async def settle(self, patience: float = PATIENCE) -> None:
         """All that was told is acknowledged when this returns; raises NotPublished after so many seconds."""
         posted, self._posted = self._posted, []
-        await self._publisher.settle(posted, patience)
+        await self._publisher.settle(posted, patience, again=self._again)
+
+    def forget(self) -> None:
+        """What was told so far is nobody's concern any more: it will be told anew."""
+        self._posted = []
 
 
 class Collect:
@@ -116,8 +125,9 @@ class Collect:
     ) -> None:
         self.health = health or Health("collect", metrics)
         self._kafka, self._eyes, self._now = kafka, eyes, now
-        self._publisher, self._teller = publisher, Teller(publisher, cluster)
-        self._lister = Teller(publisher, cluster)  # of its own, so that each learns what of its own was not taken
+        # Each learns what of its own was not taken, and neither posts it again: the other may have told newer of it.
+        self._publisher, self._teller = publisher, Teller(publisher, cluster, again=False)
+        self._lister = Teller(publisher, cluster, again=False)
         self._asked: dict[FactKind, None] = dict.fromkeys(KINDS)
         self._asking = asyncio.Event()
         self._asking.set()
@@ -152,18 +162,20 @@ class Collect:
                     self.ask(of)
 
     async def _tell_list(self, of: FactKind) -> bool:
+        self._lister.forget()
         try:
-            async with self._turn:  # a change that overtakes the list must not be told before its begin
+            async with asyncio.timeout(PATIENCE), self._turn:  # a change that overtakes it is not told before its begin
                 at, name = self._now(), uuid4().hex  # before the read: what is seen after it is newer than the list
                 self._list_at, self._overtaken = at, set()
                 await self._lister.began(of, at, name)
             facts = await self._eyes.snapshot(of)
-            async with self._turn:
-                facts = [fact for fact in facts if fact.uid not in self._overtaken]
-                await self._lister.listed(of, facts, at, name)
-            await self._lister.settle()
+            async with asyncio.timeout(PATIENCE):
+                async with self._turn:
+                    facts = [fact for fact in facts if fact.uid not in self._overtaken]
+                    await self._lister.listed(of, facts, at, name)
+                await self._lister.settle()
         except (ConnectionError, TimeoutError) as error:
-            log.warning("list not told, trying again", kind=of, error=str(error))
+            log.warning("list not told, trying again", kind=of, error=str(error) or type(error).__name__)
             self.health.metrics.failures.labels("collect").inc()
             return False
         self.health.round(len(facts))
@@ -182,19 +194,39 @@ class Collect:
                 await self._lost()
                 continue
             try:
-                async with self._turn:
-                    self._overtaken.update(
-                        change.uid if isinstance(change, FactDeleted) else change.fact.uid
-                        for change in changes
-                        if isinstance(change, FactDeleted) or change.at > self._list_at
-                    )
-                    await self._teller.changes(changes)
-                await self._teller.settle()
-            except NotPublished as error:
-                log.warning("changes not told, lists will follow", count=len(changes), error=str(error))
+                await self._tell_changes(changes)
+            except (NotPublished, TimeoutError) as error:
+                why = str(error) or type(error).__name__
+                log.warning("changes not told, lists will follow", count=len(changes), error=why)
                 await self._lost()
             self.health.round(len(changes))
             await asyncio.sleep(0)  # eyes that have nothing to wait for must not starve the others
+
+    async def _tell_changes(self, changes: Sequence[FactObserved | FactDeleted]) -> None:
+        self._teller.forget()
+        await self._in_turn()
+        async with asyncio.timeout(PATIENCE):
+            try:
+                self._overtaken.update(
+                    change.uid if isinstance(change, FactDeleted) else change.fact.uid
+                    for change in changes
+                    if isinstance(change, FactDeleted) or change.at > self._list_at
+                )
+                await self._teller.changes(changes)
+            finally:
+                self._turn.release()
+            await self._teller.settle()
+
+    async def _in_turn(self) -> None:
+        """Our turn to tell; waiting for it is no sign of death, for whoever has it is bounded itself."""
+        while True:
+            try:
+                async with asyncio.timeout(AGAIN):
+                    await self._turn.acquire()
+            except TimeoutError:
+                self.health.round(0)
+            else:
+                return
 
     async def _lost(self) -> None:
         self._ask_all(KINDS)

@@ -1,8 +1,10 @@
 """One producer a role: records to their partitions, in order, acknowledged by all replicas.
 
 Posting only hands a record over; settling waits for the acknowledgements and posts again what failed, for a
-bounded time. Where a record goes is decided by its cluster (or its own key, for device samples). Nothing is
-encoded here.
+bounded time, and with it all that it was posted before: an older word about something never comes to lie behind a
+newer one. The producer keeps what is posted to a partition in order, also while it tries again by itself; it is not an
+idempotent one, whose batches never expire and whose sender ends for good where a broker misses one. Where a record
+goes is decided by its cluster (or its own key, for device samples). Nothing is encoded here.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from rebalancer.wire.envelope import Record, cluster_partition, key_partition
 
 PATIENCE = 30.0
 """Seconds for which a record that the broker did not take is offered again before its sender is told."""
-PAUSE = 0.5  # seconds between two offers
+PAUSE, LONGEST_PAUSE = 0.5, 4.0
+"""Seconds between two offers, twice as long each time: a record that is never taken repeats the others few times."""
 LARGEST = 10 * 1024 * 1024
 """Bytes of the largest request: what topics.yaml allows a journal entry; the client's default is 1 MiB."""
 
@@ -37,6 +40,11 @@ class Posted:
     record: Record
     partition: int
     answer: asyncio.Future[Any] = field(repr=False)
+
+    @property
+    def refused(self) -> bool:
+        """Whether it is known already that it was not taken."""
+        return self.answer.done() and (self.answer.cancelled() or self.answer.exception() is not None)
 
     @property
     def offset(self) -> int:
@@ -102,15 +110,45 @@ class Publisher:
         """Hand over a record for this partition; waits only while the buffer is full."""
         return Posted(record, partition, await self._hand_over(record, partition))
 
-    async def settle(self, posted: Iterable[Posted], patience: float = PATIENCE) -> None:
-        """Wait until all are acknowledged; raises NotPublished when the broker does not take one in time."""
-        deadline = asyncio.get_running_loop().time() + patience
+    async def settle(self, posted: Iterable[Posted], patience: float = PATIENCE, *, again: bool = True) -> None:
+        """Wait until all are acknowledged; raises NotPublished when the broker does not take one in time.
+
+        With ``again`` false nothing is posted again: for records of a topic that another settles too, who may have
+        posted something newer meanwhile.
+        """
+        deadline, pause = asyncio.get_running_loop().time() + patience, PAUSE
+        left = list(posted)
+        while left:
+            left, error = await self._failed(left, deadline)
+            if error is None:
+                return
+            if not again or asyncio.get_running_loop().time() + pause >= deadline:
+                raise NotPublished(f"{left[0].record.topic}: {error!r}") from error
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            await self._repeat(left, deadline)
+
+    async def _failed(self, posted: Iterable[Posted], deadline: float) -> tuple[list[Posted], BaseException | None]:
+        """What was not taken, and all that followed it to the same partition; with the first error."""
+        lanes: set[tuple[str, int]] = set()
+        found: list[Posted] = []
+        first: BaseException | None = None
         for one in posted:
-            while (error := await self._error(one, deadline)) is not None:
-                if asyncio.get_running_loop().time() + PAUSE >= deadline:
-                    raise NotPublished(f"{one.record.topic}: {error!r}") from error
-                await asyncio.sleep(PAUSE)
-                one.answer = await self._hand_over(one.record, one.partition)
+            error, lane = await self._error(one, deadline), (one.record.topic, one.partition)
+            if error is not None:
+                first = first or error
+                lanes.add(lane)
+            if lane in lanes:
+                found.append(one)
+        return found, first
+
+    async def _repeat(self, posted: Iterable[Posted], deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                for one in posted:
+                    one.answer = await self._hand_over(one.record, one.partition)
+        except TimeoutError as error:
+            raise NotPublished("the producer's buffer is full") from error
 
     async def send(self, records: Iterable[Record], cluster: str) -> list[Posted]:
         """Post and settle."""
