@@ -18,6 +18,7 @@ from rebalancer.core.activity import NodeJudge
 from rebalancer.core.engine import Engine
 from rebalancer.core.facts import Budget, Control, Node, Pod
 from rebalancer.core.instructions import Instruction, PublishPlan, RaiseAlert, RecordPool
+from rebalancer.core.optout import marked
 from rebalancer.core.plan import Outcome, Plan
 from rebalancer.core.policy import Policy
 from rebalancer.core.protocol.actor import Actor
@@ -111,9 +112,10 @@ class Direct:
             if isinstance(control, Control):
                 self._report(self.actor.control(control, now), now)
         nodes, pods, budgets = (self.world.listing(of) for of in ("node", "pod", "budget"))
+        others = (*self.world.listing("namespace"), *self.world.listing("group"))
         for plan in due_returns(
             (item for item in nodes if isinstance(item, Node)),
-            (item for item in pods if isinstance(item, Pod)),
+            marked((item for item in pods if isinstance(item, Pod)), others),
             (item for item in budgets if isinstance(item, Budget)),
             self.policy, now, self.actor.term, now - self._away_since,
         ):  # fmt: skip

@@ -151,13 +151,18 @@ async def test_a_node_that_is_not_there_is_gone(by: ClusterHands, plane: Control
 async def test_without_kafka_act_sees_what_a_return_needs_and_which_epoch_is_new(
     plane: ControlPlane, api: Api, ours: str, node: str, space: str
 ) -> None:
-    """Live lists with act's own rights; the brakes by the one name that it may list."""
+    """Live lists with act's own rights, opt-outs included; the brakes by the one name that it may list."""
     eyes = LiveEyes(api, ours, Sight(Reading(), Watching(CollectorRegistry())))
     fleet.bound_pod(plane, space, "bound", node)
     fleet.pdb(plane, space, "bound", minimum=1)
     assert node in {one.name for one in await eyes.snapshot("node") if isinstance(one, Node)}
     assert [one.node for one in await eyes.snapshot("pod") if isinstance(one, Pod) and one.name == "bound"] == [node]
     assert "bound" in {one.name for one in await eyes.snapshot("budget") if isinstance(one, Budget)}
+    quiet = {"metadata": {"annotations": {"gpu-rebalancer.io/opt-out": "true"}}}
+    plane.api.patch(f"/api/v1/namespaces/{space}", quiet)
+    plane.api.patch(plane.api.path_of(fleet.plain_job(plane, space, "train", 1), space), quiet)
+    out = [one for of in ("namespace", "group") for one in await eyes.snapshot(of) if getattr(one, "opted_out", False)]
+    assert [getattr(one, "name", "") or getattr(one, "gang", "") for one in out] == [space, f"{space}/job/train"]
     assert await eyes.snapshot("control") == []
     braked = {"metadata": {"name": CONTROL_NAME}, "data": {"paused": "true", "by": "ada"}}
     plane.api.post(f"/api/v1/namespaces/{ours}/configmaps", braked)

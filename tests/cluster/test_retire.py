@@ -56,7 +56,11 @@ def left_in(control_plane: ControlPlane, space: str) -> list[str]:
 
 
 def refusals(control_plane: ControlPlane, space: str) -> list[str]:
-    return [f"{call.verb} {call.resource}/{call.subresource}" for call in control_plane.audit(f"{space}:retire") if call.code == 403]
+    return [
+        f"{call.verb} {call.resource}/{call.subresource}"
+        for call in control_plane.audit(f"{space}:retire")
+        if call.code == 403
+    ]
 
 
 def test_alone_it_brings_whole_gangs_off_lent_nodes_and_leaves_every_node_as_it_was(
@@ -110,6 +114,28 @@ def test_a_gang_that_a_budget_keeps_is_not_broken_and_the_time_is_kept(
     assert (told.exit_code, json.loads(told.stdout)["result"]) == (3, "still-out")
     assert len(fleet.await_pods(control_plane, team, "train", 2)) == 2
     assert left_in(control_plane, space) == ["gpu-rebalancer-control", "gpu-rebalancer-act"]
+
+
+@pytest.mark.parametrize("by", ["namespace", "job"])
+def test_alone_it_leaves_who_opted_out_where_the_policy_spares_them(
+    control_plane: ControlPlane, space: str, settings: Path, by: str
+) -> None:
+    """The pod itself says nothing: only its namespace, or the object that was submitted."""
+    rules = settings.with_name("policy.yaml")
+    held = yaml.safe_load(rules.read_text())
+    rules.write_text(yaml.safe_dump({**held, "pace": {**held["pace"], "recall_while_paused": False}}))
+    names = fleet.gpu_nodes(control_plane, POOL, "A100", 1)
+    lend(control_plane, names[0])
+    team = fleet.namespace(control_plane)
+    job = control_plane.api.path_of(fleet.plain_job(control_plane, team, "train", 1, Work(grace=1)), team)
+    fleet.await_pods(control_plane, team, "train", 1)
+    quiet = {"metadata": {"annotations": {"gpu-rebalancer.io/opt-out": "true"}}}
+    control_plane.api.patch(job if by == "job" else f"/api/v1/namespaces/{team}", quiet)
+    told = retire(settings, "--alone", timeout=8.0)
+    assert (told.exit_code, json.loads(told.stdout)["result"]) == (3, "still-out")
+    assert f"{names[0]} stays out: {team}/" in told.stderr
+    assert len(fleet.await_pods(control_plane, team, "train", 1)) == 1
+    assert refusals(control_plane, space) == []
 
 
 def test_what_a_crash_or_a_hand_left_behind_goes_too(control_plane: ControlPlane, space: str, settings: Path) -> None:

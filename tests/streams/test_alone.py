@@ -15,7 +15,7 @@ from rebalancer.adapters.streams.act import Act
 from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.adapters.streams.outbox import BrakesTold, brakes_now, due_now
 from rebalancer.adapters.streams.publish import Publisher
-from rebalancer.core.facts import Control
+from rebalancer.core.facts import Control, GangSpec, Namespace
 from rebalancer.core.ports import Hands
 from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved, SnapshotBegan, SnapshotEnded
 from tests.core.protocol.fake import POLICY, T0, lent, pod
@@ -146,3 +146,41 @@ async def test_what_was_done_alone_is_all_told_or_said_not_to_be() -> None:
     assert not await act.back()
     publisher.away = False
     assert await act.back()
+
+
+class Governed(Seeing):
+    """Eyes that also see a namespace and a gang object."""
+
+    def __init__(self, facts: Sequence[Fact], *, space: bool = False, gang: bool = False) -> None:
+        super().__init__(facts, Control(recall_all=True))
+        self.others: dict[FactKind, Fact] = {
+            "namespace": Namespace("uid-ns", "ml", opted_out=space),
+            "group": GangSpec("uid-gang", "train", "ml", 1, 1, opted_out=gang),
+        }
+        self.asked: list[FactKind] = []
+
+    async def snapshot(self, of: FactKind) -> Sequence[Fact]:
+        self.asked.append(of)
+        return [self.others[of]] if of in self.others else await super().snapshot(of)
+
+
+@pytest.mark.parametrize(
+    ("space", "gang", "spares", "stays"),
+    [
+        pytest.param(True, False, True, True, id="the namespace did"),
+        pytest.param(False, True, True, True, id="the gang object did"),
+        pytest.param(False, False, True, False, id="nobody did"),
+        pytest.param(True, True, False, False, id="both did, and the policy takes them all the same"),
+    ],
+)
+async def test_without_kafka_who_opted_out_keeps_a_due_node_where_the_policy_spares_them(
+    space: bool, gang: bool, spares: bool, stays: bool
+) -> None:
+    mark = lent("n1").mark
+    assert mark is not None
+    eyes, publisher = Governed([lent("n1"), pod("p0")], space=space, gang=gang), cast("Publisher", FakePublisher())
+    act = Act(KafkaSettings(), CLUSTER, POLICY, cast("Hands", None), eyes, publisher, Metrics())
+    act.adopt_policy(replace(POLICY, pace=replace(POLICY.pace, recall_while_paused=not spares)))
+    await act.alone(mark.due)
+    assert act.actor.idle is stays
+    assert ("group" in eyes.asked) is spares  # nobody is listed whose word would not count

@@ -7,31 +7,35 @@ patches hold as ever. Nothing is decided or lent here; the lease must be held by
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
 from rebalancer.adapters.cluster.connection import Api
 from rebalancer.adapters.cluster.listing import NotListed, listed
+from rebalancer.adapters.cluster.live import gang_objects
 from rebalancer.adapters.decode.errors import DecodeError
 from rebalancer.adapters.decode.kubernetes import Reading, decode_object
 from rebalancer.core.facts import Budget, Control, Node, Pod
+from rebalancer.core.optout import marked
 from rebalancer.core.plan import Outcome, Result
 from rebalancer.core.policy import Policy
 from rebalancer.core.ports import Hands
 from rebalancer.core.protocol.actor import Actor
 from rebalancer.core.protocol.brakes import nodes as plan_nodes
 from rebalancer.core.protocol.calls import Call
-from rebalancer.core.protocol.fallback import due_returns
-from rebalancer.core.reasons import sentence
+from rebalancer.core.protocol.fallback import due_returns, stayers
+from rebalancer.core.reasons import Because, sentence
 from rebalancer.core.stimuli import Fact
 from rebalancer.core.units import NodeUid, PlanId
 
 log = structlog.get_logger(__name__)
 LOOK_EVERY = 5.0
 """Seconds between full looks at the cluster: three lists, far cheaper than what they wait for."""
-LISTS = {"node": "/api/v1/nodes", "pod": "/api/v1/pods", "budget": "/apis/policy/v1/poddisruptionbudgets"}
+LISTS = {"node": "/api/v1/nodes", "pod": "/api/v1/pods", "budget": "/apis/policy/v1/poddisruptionbudgets",
+         "namespace": "/api/v1/namespaces"}  # fmt: skip
 
 
 async def facts(api: Api, of: str, reading: Reading) -> list[Fact]:
@@ -40,8 +44,13 @@ async def facts(api: Api, of: str, reading: Reading) -> list[Fact]:
     Raises:
         NotListed, ConnectionError, TimeoutError: as :func:`listed`.
     """
+    return await read_all(listed(api, LISTS[of]), of, reading)
+
+
+async def read_all(raws: AsyncIterator[Mapping[str, Any]], of: str, reading: Reading) -> list[Fact]:
+    """Raw objects as facts, as :func:`facts` has them; raises what their iterator raises."""
     found: list[Fact] = []
-    async for raw in listed(api, LISTS[of]):
+    async for raw in raws:
         try:
             fact = decode_object(raw, reading)
         except DecodeError as unreadable:
@@ -64,6 +73,7 @@ class Alone:
         self._calls: set[asyncio.Task[None]] = set()
         self._under_way: dict[PlanId, frozenset[NodeUid]] = {}
         self._wake = asyncio.Event()
+        self._kept: frozenset[str] = frozenset()
 
     async def bring_home(self) -> None:
         """Until no node carries a loan; cancelled by whoever has waited long enough."""
@@ -89,18 +99,34 @@ class Alone:
             if not any(node.mark is not None for node in nodes):
                 return False
             pods = [one for one in await facts(self._api, "pod", self._reading) if isinstance(one, Pod)]
+            pods = marked(pods, await self._others())
             budgets = [one for one in await facts(self._api, "budget", self._reading) if isinstance(one, Budget)]
         except (ConnectionError, TimeoutError, NotListed) as error:
             if isinstance(error, NotListed) and not error.passing:
                 raise
             self._tell(str(error))
             return True
+        self._told_of(stayers(pods, self._policy), nodes)
         now, busy = datetime.now(UTC), self._busy()
         left = [node for node in nodes if node.uid not in busy]
         for plan in due_returns(left, pods, budgets, self._policy, now, control=self._control):
             self._under_way[plan.id] = plan_nodes(plan)
             self._heard(self._actor.plan(plan, now))
         return True
+
+    async def _others(self) -> list[Fact]:
+        """Who may have opted out for their pods; nobody is asked where the policy takes them all the same."""
+        if self._policy.pace.recall_while_paused:
+            return []
+        spaces = await facts(self._api, "namespace", self._reading)
+        return spaces + await read_all(gang_objects(self._api), "group", self._reading)
+
+    def _told_of(self, kept: Mapping[str, Because], nodes: Iterable[Node]) -> None:
+        """Who waits here hears once for whom a node stays out."""
+        stay = {node.name: kept[node.name] for node in nodes if node.mark is not None and node.name in kept}
+        if stay and stay.keys() != self._kept:
+            self._tell("; ".join(f"{name} stays out: {sentence(because)}" for name, because in sorted(stay.items())))
+        self._kept = frozenset(stay)
 
     def _busy(self) -> set[NodeUid]:
         """Nodes that a plan is at work on: they are planned anew only once it is over."""

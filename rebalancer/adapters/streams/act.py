@@ -22,6 +22,7 @@ from rebalancer.adapters.streams.following import Following, unheard
 from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import Came, Loaded, read_patiently
+from rebalancer.adapters.streams.optouts import Respectful
 from rebalancer.adapters.streams.outbox import LOOK, BrakesTold, Outbox, Witness, answer, brakes_now, due_now
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, read
@@ -69,10 +70,9 @@ class Act:
         self.health = health or Health("act", metrics)
         self.policy, self.ready = policy, asyncio.Event()
         self._kafka, self._cluster, self._fetch_wait_ms = kafka, cluster, fetch_wait_ms
-        self._hands, self._eyes, self._publisher = hands, eyes, publisher
+        self._hands, self._eyes, self._publisher = hands, Respectful(eyes, policy), publisher
         self._gate: Gate = gate or ImmediateGate()
-        self._on_barrier = on_barrier
-        self._dead = DeadLetters(publisher, metrics, "act")
+        self._on_barrier, self._dead = on_barrier, DeadLetters(publisher, metrics, "act")
         self._partition = publisher.partition(cluster)
         self._held: list[tuple[Came, Received]] = []
         self._told = Outbox(publisher, cluster, metrics, witness)
@@ -108,7 +108,7 @@ class Act:
 
     def adopt_policy(self, policy: Policy) -> None:
         """A new policy is in force."""
-        self.policy = policy
+        self.policy = self._eyes.policy = policy
         self.health.metrics.adopt(policy.pools)
         self.actor.adopt_policy(policy)
 

@@ -2,7 +2,8 @@
 
 The plans use the same steps as everybody else's, so the actor's checks hold for them too; their ids come from the
 loans, so that asking again makes no second one. Nothing is lent here, and nothing is taken back before its time
-unless a person said so.
+unless a person said so. Who opted out is read from the pods alone: whoever lists them marks those whose namespace or
+gang object says so (:func:`~rebalancer.core.optout.marked`), since act's own check sees nothing but pods.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rebalancer.core.fit import matches
 from rebalancer.core.methods.return_ import MARGIN, called_home
 from rebalancer.core.plan import CloseNode, EvictGang, Member, Method, Plan, RestoreNode, Step, stable_id
 from rebalancer.core.policy import Policy
+from rebalancer.core.protocol.members import named
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.units import GangId, Mode, Number
 from rebalancer.core.victims import lost_work
@@ -53,11 +55,14 @@ def due_returns(  # noqa: PLR0917 - the picture of a cluster in the order in whi
 
     As with the decider, a return begins its margin early. While Kafka has been ``silent`` for less than the policy's
     bound, only loans that could not wait for the bound to pass are planned: those whose gangs would then leave too
-    late. ``term`` is the highest one the actor has seen: no decider speaks while Kafka is silent. A return that could
-    not be finished is planned anew once its retries are over, under a new id.
+    late. Where the policy spares who opted out, their nodes stay (:func:`stayers`). ``term`` is the highest one the
+    actor has seen: no decider speaks while Kafka is silent. A return that could not be finished is planned anew once
+    its retries are over, under a new id.
     """
     gangs: dict[GangId, list[Pod]] = {}
     leave: dict[str, int] = {}
+    pods = list(pods)
+    kept = stayers(pods, policy)
     for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid)):
         if not pod.terminal and pod.deleting_at is None:
             gangs.setdefault(pod.gang, []).append(pod)
@@ -67,7 +72,7 @@ def due_returns(  # noqa: PLR0917 - the picture of a cluster in the order in whi
     for node in nodes:
         longest = bound + MARGIN + timedelta(seconds=leave.get(node.name, 0))
         found = _due(node, now, longest) if silent < bound else _due(node, now, FOR_LONG, control)
-        if found is not None:
+        if found is not None and node.name not in kept:
             due[node.name] = found
     gangs = {gang: members for gang, members in gangs.items() if _to_go(members, due)}
     listed = list(budgets)
@@ -85,6 +90,19 @@ def _due(node: Node, now: datetime, longest: timedelta, control: Control | None 
     return None if call is None else Due(node, node.mark, call)
 
 
+def stayers(pods: Iterable[Pod], policy: Policy) -> dict[str, Because]:
+    """Nodes that no return may empty since a gang there opted out, each with who did; none where the policy takes them.
+
+    The rule of a scheduled return (DESIGN 5): opted out stops it unless ``recallWhilePaused``.
+    """
+    if policy.pace.recall_while_paused:
+        return {}
+    there = [pod for pod in pods if not pod.terminal and pod.deleting_at is None]
+    out = {pod.gang: pod for pod in sorted(there, key=named, reverse=True) if pod.opted_out}
+    found = sorted((pod.node, named(out[pod.gang])) for pod in there if pod.gang in out and _borrows(pod))
+    return {node: Because(Reason.OPTED_OUT, {"target": who}) for node, who in reversed(found)}
+
+
 def falls_due(node: Node, now: datetime) -> bool:
     """Whether the way home of a lent node begins by its own mark."""
     return node.mark is not None and now >= node.mark.recall_at - MARGIN
@@ -98,7 +116,11 @@ def called(node: Node, control: Control | None) -> Because | None:
 
 
 def _to_go(members: Sequence[Pod], due: Mapping[str, object]) -> bool:
-    return any(pod.node in due and pod.gpus != 0 and pod.reclaimable for pod in members)
+    return any(pod.node in due and _borrows(pod) for pod in members)
+
+
+def _borrows(pod: Pod) -> bool:
+    return bool(pod.node) and pod.gpus != 0 and pod.reclaimable
 
 
 def _groups(due: Mapping[str, object], gangs: Mapping[GangId, Sequence[Pod]]) -> list[list[str]]:

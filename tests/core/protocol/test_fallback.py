@@ -7,10 +7,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from rebalancer.core.facts import Control, Node, Pod, PodPhase
+from rebalancer.core.facts import Control, GangSpec, Namespace, Node, Pod, PodPhase
 from rebalancer.core.methods.return_ import MARGIN
+from rebalancer.core.optout import marked
 from rebalancer.core.plan import EvictGang, Plan, Result
-from rebalancer.core.protocol.fallback import due_returns
+from rebalancer.core.policy import Policy
+from rebalancer.core.protocol.fallback import due_returns, stayers
 from rebalancer.core.reasons import Reason
 from rebalancer.core.units import CLOSING
 from tests.core.protocol.fake import FOREIGN, OWNER, POLICY, T0, Driver, budget, lent, lent_cluster, mark, node, pod
@@ -144,3 +146,52 @@ def test_the_actor_brings_home_what_the_brakes_call(control: Control, evicted: i
     )
     driver.feed(*found).run()
     assert (cluster.nodes["n1"].taints, cluster.evicted) == ((OWNER, FOREIGN), {"p0": evicted})
+
+
+SPARING = replace(POLICY, pace=replace(POLICY.pace, recall_while_paused=False))
+QUIET = {
+    "the pod": (pod("a0", "n1", gang="a", opted_out=True), ()),
+    "another member of its gang": (pod("a0", "n1", gang="a"), (pod("a1", "far", gang="a", opted_out=True),)),
+    "its gang object": (pod("a0", "n1", gang="a"), (GangSpec("u", "a", "ml", 1, 1, opted_out=True),)),
+    "its namespace": (pod("a0", "n1", gang="a", namespace="quiet"), (Namespace("u", "quiet", opted_out=True),)),
+}
+"""A pod on n1, and who else there is."""
+
+
+@pytest.mark.parametrize("control", [None, Control(retired=True)], ids=["due", "called home"])
+@pytest.mark.parametrize(("guest", "others"), QUIET.values(), ids=QUIET)
+@pytest.mark.parametrize(("policy", "home"), [(POLICY, {"n1", "n2"}), (SPARING, {"n2"})], ids=["taken", "spared"])
+def test_who_opted_out_stays_where_the_policy_says_so(
+    guest: Pod, others: tuple[object, ...], policy: Policy, home: set[str], control: Control | None
+) -> None:
+    """The last row of the guards' table without Kafka: only if recallWhilePaused, whoever of the three opted out."""
+    listed = [guest, *(one for one in others if isinstance(one, Pod)), pod("b0", "n2", gang="b")]
+    pods = marked(listed, others)
+    now = T0 if control is not None else RECALL
+    found = due_returns([lent("n1"), lent("n2")], pods, [], policy, now, term=3, control=control)
+    assert {step.node_name for plan in found for step in plan.steps if step.kind == "restore"} == home
+    assert set(stayers(pods, policy)) - {"far"} == {"n1", "n2"} - home
+
+
+def test_a_gang_leaves_a_due_node_whole_though_another_gang_keeps_its_other_node() -> None:
+    pods = [pod("a0", "n1", gang="a"), pod("a1", "n2", gang="a"), pod("b0", "n2", gang="b", opted_out=True)]
+    (plan,) = due_returns([lent("n1"), lent("n2")], pods, [], SPARING, RECALL)
+    assert kinds(plan) == ["close n1", "evict a", "restore n1"]
+
+
+def test_who_others_stay_for_is_named() -> None:
+    pods = [pod(uid, "n1", gang=uid, opted_out=True) for uid in ("b0", "a0")]
+    assert {node: because.numbers for node, because in stayers(pods, SPARING).items()} == {"n1": {"target": "ml/a0"}}
+
+
+@pytest.mark.parametrize(
+    "guest",
+    [
+        pytest.param(pod("a0", opted_out=True, phase=PodPhase.FAILED), id="has ended"),
+        pytest.param(pod("a0", opted_out=True, deleting_at=RECALL), id="is leaving"),
+        pytest.param(pod("a0", opted_out=True, gpus=0), id="holds nothing"),
+        pytest.param(pod("a0", opted_out=True, reclaimable=False), id="never opted in and is not evicted anyway"),
+    ],
+)
+def test_an_opt_out_keeps_no_node_by_a_pod_that(guest: Pod) -> None:
+    assert stayers([guest], SPARING) == {}
