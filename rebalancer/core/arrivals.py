@@ -7,8 +7,17 @@ and whoever counts what stands ready must not take it for missing: another gang 
 from __future__ import annotations
 
 from rebalancer.core.facts import Node
-from rebalancer.core.loans import Loan
+from rebalancer.core.inventory import Inventory
+from rebalancer.core.loans import Loan, LoanPhase
 from rebalancer.core.units import NodeUid, PoolName
+
+
+def emptying(inventory: Inventory, loan: Loan) -> bool:
+    """Whether its node is closed and all that holds GPUs there has been told to go, however long that takes (F32)."""
+    node = inventory.nodes.get(loan.node)
+    if node is None or loan.phase is not LoanPhase.RECALLING:
+        return False
+    return all(pod.deleting_at is not None for pod in inventory.guests(node.name) if pod.gpus is None or pod.gpus > 0)
 
 
 class Arrivals:

@@ -43,7 +43,7 @@ class Books:
     unfinished: bool
     """Whether one of these is in recall already."""
     coming: tuple[NodeUid, ...]
-    """Nodes of the pool that an open plan brings home, by name."""
+    """Nodes of the pool that an open plan brings home, or that only wait for pods to be gone; by name."""
     plans: tuple[PlanId, ...]
     """The pool's open plans, in order of their ids."""
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rebalancer.core.arrivals import Arrivals
+from rebalancer.core.arrivals import Arrivals, emptying
 from rebalancer.core.books import Books, batched_starts, due_soon_after, order, reserve_of
 from rebalancer.core.demand import PoolWatch, ready_gpus
 from rebalancer.core.facts import Node, Pod
@@ -186,7 +186,8 @@ class State:
         busy = [uid for uid in self.busy_nodes if uid in nodes and nodes[uid].pool == lender]
         changing = {uid for uid in busy if uid not in self.loan_of} | {loan.node for loan in loans if not loan.virtual}
         arriving = self.arrivals.of(lender)
-        coming = [loan.node for loan in arriving] + [uid for uid in busy if uid in self.loan_of and self.in_return(uid)]
+        coming = [loan.node for loan in (*arriving, *(loan for loan in free if emptying(self.inventory, loan)))]
+        coming += [uid for uid in busy if uid in self.loan_of and self.in_return(uid)]
         return Books(
             loans=tuple(loans),
             reserve=reserve_of(loans),
