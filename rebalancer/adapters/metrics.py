@@ -42,6 +42,8 @@ KINDS = (
 """What it may be asked about; every gang kind is `group`."""
 EVENTS = ("told", "failed", "repeated", "crowded")
 """What became of Kubernetes Events: repeated ones are told once, of too many the newest are left out."""
+DROPPED = ("outcome", "plan")
+"""What act may have to drop that it could not tell for too long."""
 DELIVERIES = ("accepted", "refused", "failed", "timed-out", "unreachable")
 """What became of alerts offered to an Alertmanager."""
 
@@ -68,6 +70,9 @@ class Metrics:
             "plans", "Plans published. Labeled by method, mode and reason.", ("method", "mode", "reason")
         )
         self.outcomes = self._counter("outcomes", "Outcomes told by act. Labeled by result.", ("result",))
+        self.outbox_dropped = self._counter(
+            "outbox_dropped", "Records of act that were too many to wait for Kafka. Labeled by record.", ("record",)
+        )
         self.planning = Histogram(
             f"{NAMESPACE}_planning_seconds", "Time to make plans once.", buckets=LATENCIES, registry=self.registry
         )
@@ -169,6 +174,8 @@ class Metrics:
                 self.plans.labels(method.value, Mode.ACT.value, reason.value)
         for result in Result if "act" in self.roles else ():
             self.outcomes.labels(result.value)
+        for record in DROPPED if "act" in self.roles else ():
+            self.outbox_dropped.labels(record)
 
     def adopt(self, pools: Iterable[str]) -> None:
         """The pools of the policy in force."""

@@ -1,7 +1,8 @@
 """What act holds while Kafka may be away: outcomes to be told later, and what falls due by the nodes' own marks.
 
-The buffer is bounded, and an outcome told twice is one (its id is stable). What a return consists of is the
-core's to say; here it is only asked for.
+The buffer is bounded, what it must drop is counted, and an outcome told twice is one (its id is stable). It lives in
+memory alone: what a process could not tell before its end is lost, and said so. What a return consists of is the core's
+to say; here it is only asked for.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Protocol
 
 import structlog
@@ -27,11 +29,14 @@ from rebalancer.core.protocol.strays import Strays
 from rebalancer.core.reasons import sentence
 from rebalancer.core.stimuli import FactObserved, SnapshotBegan, SnapshotEnded
 from rebalancer.core.units import PlanId
+from rebalancer.wire import v1
 from rebalancer.wire.envelope import Record
 
 log = structlog.get_logger(__name__)
 BUFFER = 10_000
 """Records that wait for Kafka; the oldest go first when there are more."""
+PORTION = 500
+"""Records offered at once: a silent broker is handed no more of them again and again."""
 REMEMBERED = 4_096
 """Plans made alone that are remembered, so that each is told once."""
 LOOK = 60.0
@@ -49,17 +54,24 @@ class Witness(Protocol):
 
 
 class Outbox:
-    """Outcomes of one cluster, in order."""
+    """Outcomes of one cluster, in order, whoever of this process made them."""
 
     def __init__(self, publisher: Publisher, cluster: str, metrics: Metrics, witness: Witness | None = None) -> None:
         self._publisher, self._cluster, self._metrics, self._witness = publisher, cluster, metrics, witness
-        self._waiting: deque[Record] = deque(maxlen=BUFFER)
+        self._waiting: deque[Record] = deque()
         self._alone: dict[PlanId, None] = {}
+        self._offering = asyncio.Lock()
+        self._dropping = False
 
     @property
     def empty(self) -> bool:
         """Whether all is told."""
         return not self._waiting
+
+    @property
+    def waiting(self) -> int:
+        """Records not told yet."""
+        return len(self._waiting)
 
     def heard(self, plan: Plan) -> None:
         """A plan whose outcomes will be told."""
@@ -76,12 +88,12 @@ class Outbox:
         self.heard(plan)
         if len(self._alone) > REMEMBERED:
             del self._alone[next(iter(self._alone))]
-        self._waiting.append(encode_plan(plan, self._cluster))
+        self._keep(encode_plan(plan, self._cluster))
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
         """Remember to tell these."""
         for outcome in outcomes:
-            self._waiting.append(encode_outcome(outcome, self._cluster))
+            self._keep(encode_outcome(outcome, self._cluster))
             self._metrics.outcomes.labels(outcome.result.value).inc()
             if self._metrics.evictions is not None:
                 self._metrics.evictions.told(outcome)
@@ -90,18 +102,35 @@ class Outbox:
             _logged(outcome)
 
     async def flush(self, patience: float) -> None:
-        """Tell what waits; what the broker does not take within ``patience`` seconds stays and is told later."""
+        """Tell what waits, for at most ``patience`` seconds; what the broker does not take stays and is told later."""
         if not self._waiting:
             return
-        records = list(self._waiting)
         try:
-            posted = [await self._publisher.post(one, self._cluster) for one in records]
-            await self._publisher.settle(posted, patience)
-        except NotPublished:
+            async with asyncio.timeout(patience), self._offering:
+                while self._waiting:
+                    await self._offer(list(islice(self._waiting, PORTION)), patience)
+        except (NotPublished, TimeoutError):
             self._metrics.failures.labels("act").inc()
-            return
-        told = {id(one) for one in records}
-        self._waiting = deque((one for one in self._waiting if id(one) not in told), maxlen=BUFFER)
+
+    async def _offer(self, records: list[Record], patience: float) -> None:
+        posted = []
+        for one in records:
+            posted.append(await self._publisher.post(one, self._cluster))
+            if posted[-1].refused:
+                break  # the next ones would each wait as long for room in the producer's buffer
+        await self._publisher.settle(posted, patience)
+        told = {id(one.record) for one in posted}
+        self._waiting = deque(one for one in self._waiting if id(one) not in told)
+        self._dropping = False
+
+    def _keep(self, record: Record) -> None:
+        if len(self._waiting) >= BUFFER:
+            dropped = self._waiting.popleft()
+            self._metrics.outbox_dropped.labels("plan" if dropped.topic == v1.PLAN else "outcome").inc()
+            if not self._dropping:  # said once, until something is taken again
+                log.error("more outcomes than may wait for Kafka, the oldest are dropped", most=BUFFER)
+            self._dropping = True
+        self._waiting.append(record)
 
 
 class BrakesTold:
