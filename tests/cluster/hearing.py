@@ -23,6 +23,7 @@ from rebalancer.wire import v1
 
 STARTS_WITHIN = 30.0  # seconds
 ENDS_WITHIN = 10.0
+AGAIN_MS = 500  # a broker that is away is asked twice a second, not a thousand times: each is a line of log
 KEPT = (v1.STATE_LOAN, v1.ALERT)
 """Topics of which every record is kept, not only the latest of a key."""
 
@@ -112,8 +113,9 @@ class Hearing:
 
     async def _follow(self) -> None:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
-        )
+            bootstrap_servers=self._bootstrap, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest",
+            retry_backoff_ms=AGAIN_MS,
+        )  # fmt: skip
         await consumer.start()
         try:
             consumer.assign(await self._places())
