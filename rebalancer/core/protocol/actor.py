@@ -17,6 +17,7 @@ from rebalancer.core.policy import Policy
 from rebalancer.core.protocol import brakes
 from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
 from rebalancer.core.protocol.caps import Caps
+from rebalancer.core.protocol.fallback import ALONE
 from rebalancer.core.protocol.lending import LendRun
 from rebalancer.core.protocol.pace import Bucket
 from rebalancer.core.protocol.renewal import RenewRun
@@ -100,7 +101,10 @@ class Actor:
         self._site.bucket.burst = policy.pace.eviction_burst
 
     def seen_term(self, term: int) -> None:
-        """A decider's term has begun; plans of lower terms that come after it are refused."""
+        """A decider's term has begun; plans of lower terms that come after it are refused.
+
+        Except what act began itself while it was alone, perhaps before it had heard of any term: that is finished.
+        """
         self._term = max(self._term, term)
 
     def adopt(self, finished: Iterable[Outcome]) -> None:
@@ -114,7 +118,7 @@ class Actor:
         if plan.mode is Mode.SHADOW or self._known(plan.id):
             return []
         telling = Telling(plan, self.epoch, self._adopted.get(plan.id, ()))
-        if plan.term < self._term:
+        if plan.term < self._term and not self._begun_alone(plan, telling):
             because = Because(Reason.STALE_TERM, {"term": plan.term, "current": self._term})
             return self._refuse(plan, telling, because, now)
         if plan.method is Method.CANCEL or plan.cancels:
@@ -198,6 +202,11 @@ class Actor:
 
     def _known(self, plan_id: PlanId) -> bool:
         return plan_id in self._open or plan_id in self._held or plan_id in self._finished
+
+    @staticmethod
+    def _begun_alone(plan: Plan, telling: Telling) -> bool:
+        """Whether act made it without a decider and has begun it: no decider knows it, and a gang may be half gone."""
+        return plan.id.startswith(ALONE) and any(map(telling.begun, range(len(plan.steps))))
 
     def _start(self, plan: Plan, telling: Telling, now: datetime) -> None:
         begun = any(map(telling.started, range(len(plan.steps))))

@@ -67,6 +67,32 @@ def test_an_expired_plan_that_was_begun_before_a_restart_is_finished() -> None:
     assert cluster.evicted == {"p0": 1}
 
 
+STALE = [f"{kind} stale stale-term" for kind in ("close", "evict", "restore")]
+
+
+@pytest.mark.parametrize(
+    ("plan_id", "begun", "results"),
+    [
+        pytest.param("alone-1", True, ["evict done confirmed", "restore done confirmed"], id="made and begun alone"),
+        pytest.param("alone-1", False, STALE, id="made alone and not begun"),
+        pytest.param("plan-1", True, STALE[1:], id="a decider's, begun"),
+        pytest.param("plan-1", False, STALE, id="a decider's, not begun"),
+    ],
+)
+def test_what_was_begun_without_any_term_is_finished_after_a_decider_spoke(
+    plan_id: str, begun: bool, results: list[str]
+) -> None:
+    cluster = lent_cluster("n1", pods=[pod("p0")])
+    plan = take_back(cluster, id=plan_id, term=0)
+    first = Driver(cluster)
+    if begun:
+        first.feed(plan).run(until=T0 + timedelta(seconds=1))
+    second = Driver(cluster)
+    second.actor.adopt(first.outcomes)
+    second.actor.seen_term(7)
+    assert second.feed(plan).run().results() == results
+
+
 def test_a_plan_is_done_once_however_often_it_comes() -> None:
     cluster = lending_cluster()
     plan = plan_of(lend_step())
