@@ -1,7 +1,8 @@
 """The act role on a real cluster: one replica acts while it holds the Lease, the others stand by, loaded and ready.
 
 Each time the lease is gained everything is made anew with its epoch, from what Kafka and the nodes say; each time it
-goes, whatever is under way comes to its end before the lease is given back. Nothing is decided here.
+goes, whatever is under way comes to its end before the lease is given back. Only what could not be told yet outlives
+a leadership, and is told while another leads. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -23,11 +24,16 @@ from rebalancer.adapters.decode.kubernetes import Reading
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.act import Act
 from rebalancer.adapters.streams.health import Health
+from rebalancer.adapters.streams.outbox import Outbox
 from rebalancer.adapters.streams.publish import Publisher
 from rebalancer.core.policy import Policy
 from rebalancer.settings import LeaseSettings, NoCluster, Settings
 
 log = structlog.get_logger(__name__)
+TELL_EVERY = 5.0
+"""Seconds between two offers of what an earlier leadership left untold."""
+LAST_WORD = 3.0
+"""Seconds for which it is offered once more at the end: a pod has 30 between SIGTERM and SIGKILL."""
 
 
 class LedAct:
@@ -44,6 +50,7 @@ class LedAct:
         self._policy, self._reading = policy, Reading(dialect(policy))
         self._eyes = LiveEyes(api, namespace, Sight(self._reading, watching))
         self._events = Events(api, identity, policy.borrowing.cooldown, metrics)
+        self._told = Outbox(publisher, settings.cluster, metrics, self._events)
         self._leadership = Leadership(
             api, settings.lease, namespace, "act", identity, metrics,
             least=self._least, waiting=lambda: self.health.round(0),
@@ -53,15 +60,21 @@ class LedAct:
 
     async def run(self) -> None:
         """Until cancelled."""
-        telling = asyncio.create_task(self._events.run(), name="act-events")
+        telling = [
+            asyncio.create_task(self._events.run(), name="act-events"),
+            asyncio.create_task(self._tell_left(), name="act-left"),
+        ]
         try:
             await self._leadership.lead(self._work)
         finally:
-            telling.cancel()
+            for task in telling:
+                task.cancel()
+            await self._last_word()
 
     async def back(self) -> bool:
-        """Kafka is there: what was done without it is told; whether all of it was taken."""
-        return self._act is None or await self._act.back()
+        """Kafka is there: what was done without it is told, by whichever leadership; whether all of it was taken."""
+        await self._told.flush(self._policy.acting.call_timeout.total_seconds())
+        return self._told.empty
 
     def adopt_policy(self, policy: Policy) -> None:
         """A new policy is in force, whether we lead or not."""
@@ -76,6 +89,18 @@ class LedAct:
         except NoCluster as error:
             log.error("nothing will be written under this policy", why=str(error))  # noqa: TRY400 - no defect
 
+    async def _tell_left(self) -> None:
+        """While another leads, too: cooldowns and missed evictions follow from outcomes."""
+        while True:
+            await asyncio.sleep(TELL_EVERY)
+            if self._act is None:
+                await self.back()
+
+    async def _last_word(self) -> None:
+        await self._told.flush(LAST_WORD)
+        if not self._told.empty:
+            log.error("the process ends with outcomes untold: Kafka does not take them", records=self._told.waiting)
+
     async def _least(self) -> int:
         return await least_epoch(self._api)
 
@@ -84,7 +109,7 @@ class LedAct:
         hands = ClusterHands(self._api, held, policy.acting, self._reading, self._metrics, self._events)
         act = Act(
             settings.kafka, settings.cluster, policy, hands, self._eyes, self._publisher, self._metrics,
-            epoch=held.epoch, witness=self._events, health=self.health,
+            epoch=held.epoch, outbox=self._told, health=self.health,
         )  # fmt: skip
         self._hands, self._act, self.health.standby = hands, act, False
         try:

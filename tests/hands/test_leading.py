@@ -18,8 +18,11 @@ from rebalancer.adapters.decode.loan_marks import LOAN, loan_mark_from_json, loa
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.adapters.streams.publish import Publisher
+from rebalancer.adapters.translate import read
+from rebalancer.bootstrap import leading
 from rebalancer.bootstrap.leading import LedAct, fits
 from rebalancer.core.policy import Acting, Policy
+from rebalancer.core.stimuli import OutcomeReported
 from rebalancer.core.units import CLOSING, ON_LOAN
 from rebalancer.settings import LeaseSettings, NoCluster, Settings
 from tests.hands.fakeapi import Kube, direct, refusal
@@ -29,6 +32,7 @@ from tests.streams.fakes import FakePublisher
 from tests.streams.things import POLICY
 
 NODE = "/api/v1/nodes/n1"
+LEASE_PATH = "/apis/coordination.k8s.io/v1/namespaces/ours/leases/gpu-rebalancer-act"
 LEASE = LeaseSettings(duration=1.5, renew=1.0, retry=0.2)
 QUICK = Acting(
     settle=timedelta(seconds=0.05),
@@ -48,11 +52,13 @@ class Two:
         self.kube = kube
         self._at = f"127.0.0.1:{free_ports(1)[0]}"
         self.roles: list[LedAct] = []
+        self.told: list[FakePublisher] = []
         self.tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> LedAct:
         settings = Settings(kafka=KafkaSettings(bootstrap=self._at, timeout=0.5), lease=LEASE)
-        publisher = cast("Publisher", FakePublisher())
+        self.told.append(FakePublisher())
+        publisher = cast("Publisher", self.told[-1])
         name = f"r{len(self.roles)}"
         watching = Watching(CollectorRegistry())
         role = LedAct(settings, direct(self.kube)[0], "ours", name, HASTY, publisher, Metrics(), watching)
@@ -78,6 +84,11 @@ async def until(true: Callable[[], bool], within: float = 15.0) -> None:
     async with asyncio.timeout(within):
         while not true():  # noqa: ASYNC110 - what is awaited happens in a server played in memory
             await asyncio.sleep(0.02)
+
+
+def looks(kube: Kube) -> int:
+    """How often the Lease was read."""
+    return sum(one.path == LEASE_PATH for one in kube.asked_for("GET"))
 
 
 def lent_node(kube: Kube) -> None:
@@ -108,13 +119,14 @@ async def test_a_closing_taint_that_a_crash_left_is_undone_after_its_quarantine(
 async def test_the_other_stands_by_ready_and_takes_over_under_a_higher_epoch(two: Two) -> None:
     first = two.begin()
     await until(lambda: not first.health.standby)
+    before = looks(two.kube)
     second = two.begin()
-    await asyncio.sleep(1.0)
+    await until(lambda: looks(two.kube) >= before + 2)  # the holder itself only writes
     assert (second.health.standby, second.health.ready, second.health.alive) == (True, True, True)
     assert second.health.state()["standby"] is True
     await two.end(0)
     await until(lambda: not second.health.standby)
-    lease = two.kube.objects["/apis/coordination.k8s.io/v1/namespaces/ours/leases/gpu-rebalancer-act"]["spec"]
+    lease = two.kube.objects[LEASE_PATH]["spec"]
     assert (lease["holderIdentity"], lease["leaseTransitions"]) == ("r1", 2)
 
 
@@ -125,6 +137,42 @@ async def test_a_policy_reaches_whoever_leads_next(two: Two) -> None:
     first.adopt_policy(slower)
     assert first._act is not None
     assert first._act.policy == slower
+
+
+async def came_home_untold(two: Two) -> LedAct:
+    """A loan was taken home while the broker took no word of it."""
+    lent_node(two.kube)
+    role = two.begin()
+    two.told[0].away = True
+    await until(lambda: two.kube.objects[NODE]["spec"].get("taints") == [FOREIGN, RAW_OWNER])
+    await until(lambda: role._act is not None and role._act.actor.idle)
+    two.told[0].records.clear()
+    return role
+
+
+def results(told: FakePublisher) -> list[tuple[str, str]]:
+    contents = [read(one.topic, one.key, one.value, one.headers).content for one in told.records]
+    return [(one.outcome.kind, one.outcome.result.value) for one in contents if isinstance(one, OutcomeReported)]
+
+
+async def test_what_was_done_alone_is_told_although_another_leads_by_then(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leading, "TELL_EVERY", 0.05)
+    role = await came_home_untold(two)
+    lease = two.kube.objects[LEASE_PATH]
+    taken = {**lease["spec"], "holderIdentity": "other", "leaseTransitions": 90}
+    two.kube.put(LEASE_PATH, {**lease, "spec": taken})
+    await until(lambda: role.health.standby)
+    two.told[0].away = False
+    await until(lambda: ("restore", "done") in results(two.told[0]))
+
+
+async def test_what_was_done_alone_is_offered_once_more_when_the_process_ends(two: Two) -> None:
+    await came_home_untold(two)
+    two.told[0].away = False
+    await two.end(0)
+    assert ("restore", "done") in results(two.told[0])
 
 
 def test_a_call_that_never_fits_into_the_lease_is_wrong_usage() -> None:

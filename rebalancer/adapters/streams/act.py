@@ -23,7 +23,7 @@ from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import Came, Loaded, read_patiently
 from rebalancer.adapters.streams.optouts import Respectful
-from rebalancer.adapters.streams.outbox import LOOK, BrakesTold, Outbox, Witness, answer, brakes_now, due_now
+from rebalancer.adapters.streams.outbox import LOOK, BrakesTold, Outbox, answer, brakes_now, due_now
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, read
 from rebalancer.core.plan import Outcome, Plan
@@ -62,7 +62,7 @@ class Act:
         gate: Gate | None = None,
         on_barrier: Callable[[Barrier], None] | None = None,
         fetch_wait_ms: int | None = None,
-        witness: Witness | None = None,
+        outbox: Outbox | None = None,
         health: Health | None = None,
     ) -> None:
         metrics.adopt(policy.pools)
@@ -75,7 +75,7 @@ class Act:
         self._on_barrier, self._dead = on_barrier, DeadLetters(publisher, metrics, "act")
         self._partition = publisher.partition(cluster)
         self._held: list[tuple[Came, Received]] = []
-        self._told = Outbox(publisher, cluster, metrics, witness)
+        self._told = outbox or Outbox(publisher, cluster, metrics)
         self._calls: set[asyncio.Task[None]] = set()
         self._slots, self._wake = asyncio.Semaphore(AT_ONCE), asyncio.Event()
         self._following = Following(
