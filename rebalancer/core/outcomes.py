@@ -16,6 +16,7 @@ from rebalancer.core.plan import FINAL, EvictGang, Outcome, RenewLoan, Result
 from rebalancer.core.reasons import Reason
 from rebalancer.core.state import RETURNS_KEPT, State, Stray
 from rebalancer.core.underway import OpenPlan
+from rebalancer.core.units import NodeUid
 
 DAY = timedelta(days=1)
 BLOCK_RETRY = timedelta(seconds=60)
@@ -72,6 +73,7 @@ def _by_kind(state: State, told: Outcome, open_plan: OpenPlan | None) -> list[In
     event = _event(told)
     if event is LoanEvent.RESTORED:
         _learn(state, loan, told, open_plan)
+        _let_go(state, loan.node, open_plan)
     return ledger.move(state, loan, event, told.at) if event is not None else []
 
 
@@ -89,12 +91,17 @@ def _renewed(state: State, loan: Loan, told: Outcome, open_plan: OpenPlan | None
     step = open_plan.plan.steps[told.step] if open_plan is not None else None
     if told.result not in FINAL or not isinstance(step, RenewLoan):
         return []
-    if open_plan is not None and state.busy_nodes.get(step.node) == told.plan:
-        del state.busy_nodes[step.node]
-        ledger.hands_changed(state, open_plan.plan)
+    _let_go(state, step.node, open_plan)
     if told.result is Result.DONE:
         return ledger.put_off(state, loan, step.due, step.recall_at, told.at)
     return ledger.given_up(state, step, told.at)
+
+
+def _let_go(state: State, node: NodeUid, open_plan: OpenPlan | None) -> None:
+    """A node that its plan is done with is busy no more, however long the plan's other nodes take."""
+    if open_plan is not None and state.busy_nodes.get(node) == open_plan.plan.id:
+        del state.busy_nodes[node]
+        ledger.hands_changed(state, open_plan.plan)
 
 
 def _event(told: Outcome) -> LoanEvent | None:

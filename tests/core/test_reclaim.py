@@ -10,10 +10,10 @@ import pytest
 
 from rebalancer.core.look import Look, look
 from rebalancer.core.methods import reclaim
-from rebalancer.core.plan import EvictGang, Method, Plan, RestoreNode
+from rebalancer.core.plan import EvictGang, Method, Outcome, Plan, RestoreNode, Result
 from rebalancer.core.policy import Pace
 from rebalancer.core.reasons import Because, Reason
-from rebalancer.core.stimuli import Approved, DemandReported
+from rebalancer.core.stimuli import Approved, DemandReported, OutcomeReported
 from rebalancer.core.telemetry import DemandSample
 from rebalancer.core.underway import Draft, OpenPlan
 from tests.core.build import OWNER_TAINT, START, Rig, budget, gang, lent, node, policy, pool_policy, replica
@@ -306,3 +306,20 @@ def test_a_node_that_was_handed_back_is_counted_once_whichever_stream_says_so_fi
     rig.see(replica("new-0", on="n0"))
     assert of(rig.pass_time(1.0)) == []
     assert seen(rig).ready == 40
+
+
+def test_a_node_that_is_home_is_ready_while_others_of_its_plan_are_on_their_way() -> None:
+    rig = fleet()
+    waits(rig, 2)
+    (plan,) = of(rig.plans())
+    assert closed(plan) == ["n0", "n1"]
+    rig.report(plan, kinds=("close",))
+    rig.lose("pod", "uid-g0-0")
+    index = next(at for at, step in enumerate(plan.steps) if step.kind == "restore")
+    confirmed = Because(Reason.CONFIRMED)
+    done = Outcome(plan.id, POOL, index, "restore", "uid-n0", Result.DONE, confirmed, rig.now, "loan-n0", 1)
+    rig.tell(OutcomeReported(done))
+    rig.see(replace(rig.engine.state.inventory.nodes["uid-n0"], loan=None, taints=(OWNER_TAINT,)))
+    assert (seen(rig).ready, seen(rig).returning) == (40, 8)
+    for _ in range(4):
+        assert of(rig.pass_time(1.0)) == []
