@@ -4,10 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo cluster test check bench manifests lock
+.PHONY: help setup demo cluster test check bench bench-cluster manifests lock
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv from the lock (instant when nothing changed)
 
@@ -37,6 +37,9 @@ check: setup ## what CI checks before the tests: style, types, layers
 bench: setup ## the figures of the design into build/bench.json
 	@mkdir -p build
 	$(BIN)/python -m tests.bench --out build/bench.json
+
+bench-cluster: setup ## the figures at a real control plane, beside rivals, into build/bench-cluster.json; 45 minutes
+	$(BIN)/python -m tests.bench.cluster --out build/bench-cluster.json
 
 manifests: setup ## write the plain manifests and the chart's generated files anew
 	$(BIN)/python -m tests.deploy.manifests
