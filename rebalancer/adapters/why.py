@@ -113,7 +113,7 @@ def of_gang(store: Store, gang: str, kind: str, target: str) -> Story:
     if isinstance(step, EvictGang) and step.because != plan.because:
         told.append(f"it was chosen because {sentence(step.because)}")
     told += [words.rejections(plan.alternatives), words.progress(plan, outcomes, {gang})]
-    told += [words.again(again, store.latest)] if record else []
+    told += [words.again(record, store.latest)] if record else []
     loans = tuple(loan for loan in store.loans.values() if loan.gang == gang)
     return Story(target, kind, _joined(told), plan, outcomes, loans, record, plan.alternatives, again)
 
@@ -146,7 +146,7 @@ def _undecided_gang(store: Store, gang: str, kind: str, target: str) -> Story:
     if plan is not None and refusal is not None:
         told.append(words.passed_over("passed over", plan, refusal))
     told += [f"it waits for {waiting} GPUs"] if waiting else []
-    told += [words.again(again, store.latest)] if record else []
+    told += [words.again(record, store.latest)] if record else []
     rejected = (refusal,) if refusal else ()
     return Story(target, kind, _joined(told), plan, (), (), record, rejected, again)
 
@@ -230,8 +230,11 @@ def _gangs(store: Store) -> set[str]:
 
 
 def _less_exact(store: Store, target: str) -> Story:
+    called = sorted(gang for gang in _every_gang(store) if target in _short(gang))
+    if len(called) == 1:
+        return of_gang(store, called[0], "gang", called[0])
     ordered = sorted(set(_known(store)))
-    begins = [name for name in ordered if len(target) >= LEAST_PREFIX and name.startswith(target)]
+    begins = called or [name for name in ordered if len(target) >= LEAST_PREFIX and name.startswith(target)]
     if len(begins) == 1:
         return why(store, begins[0])
     place = bisect_left(ordered, target)
@@ -240,10 +243,20 @@ def _less_exact(store: Store, target: str) -> Story:
     raise UnknownTarget(target, tuple(nearest[:NEAREST]))
 
 
+def _every_gang(store: Store) -> set[str]:
+    return _gangs(store) | {gang for gang, _ in _pods(store)}
+
+
+def _short(gang: str) -> tuple[str, str]:
+    """What people call a gang: its own name, with or without the namespace."""
+    first, *_, last = gang.split("/")
+    return last, f"{first}/{last}"
+
+
 def _known(store: Store) -> Iterator[str]:
     yield from store.plans
     yield from store.loans
     yield from store.alerts
-    yield from _gangs(store)
+    yield from _every_gang(store)
     yield from (name for _, name in _nodes(store))
     yield from (names[1] for _, names in _pods(store))

@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
+from rebalancer.core.instructions import WorkloadRecord
 from rebalancer.core.loans import Loan, LoanPhase
 from rebalancer.core.plan import FINAL, Alternative, EvictGang, LendNode, Outcome, Plan, Result
 from rebalancer.core.reasons import sentence
-from rebalancer.core.units import Mode
+from rebalancer.core.units import Mode, later
 
 SHOWN = 2
 """Alternatives told in full; the rest is counted."""
@@ -95,11 +96,13 @@ def progress(plan: Plan, outcomes: Sequence[Outcome], targets: Collection[str] =
     return f"outcome: {told}{'' if targets else f' of {len(plan.steps)} steps'}{because}"
 
 
-def again(until: datetime | None, now: datetime | None) -> str:
-    """When a workload may borrow again."""
+def again(record: WorkloadRecord, now: datetime | None) -> str:
+    """When a workload may borrow again; what keeps it longer than its cooldown is said."""
+    until = later(record.cooldown_until, record.protected_until)
     if until is None or (now is not None and until <= now):
         return "it may borrow again" + (f" since {moment(until)}" if until else "")
-    return f"it may borrow again at {moment(until)}"
+    often = "" if until == record.cooldown_until else f": {record.workload} was preempted too often in a day"
+    return f"it may borrow again at {moment(until)}{often}"
 
 
 def standing(loan: Loan) -> str:

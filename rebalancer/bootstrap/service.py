@@ -125,7 +125,8 @@ class Service:
         if settings.http.port:
             app = pages(self._metrics, self._healths, self._known)
             await self._stack.enter_async_context(serving(app, settings.http.host, settings.http.port))
-        log.info("running", roles=sorted(settings.roles), cluster=settings.cluster, kafka=settings.kafka.bootstrap)
+        roles = ",".join(sorted(settings.roles))
+        log.info("running", roles=roles, cluster=settings.cluster, kafka=settings.kafka.bootstrap)
         return self._works
 
     def _begin_telling(self, partition: int) -> None:

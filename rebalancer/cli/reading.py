@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebalancer.adapters import words
+from rebalancer.cli import steering
 from rebalancer.cli.options import Cluster, Config, From, Json, Kafka, Source, source
 from rebalancer.cli.output import put, put_json, put_table
+from rebalancer.core.facts import Control
 from rebalancer.core.instructions import PoolState
 from rebalancer.core.loans import Loan
-from rebalancer.core.plan import Plan
+from rebalancer.core.plan import Plan, Result
 from rebalancer.core.reasons import sentence
 from rebalancer.core.stimuli import OutcomeReported
 
@@ -54,6 +56,7 @@ def standing(store: Store) -> dict[str, Any]:
         "loans_overdue": sorted(overdue),
         "paused": bool(control and control.paused),
         "paused_pools": list(control.paused_pools) if control else [],
+        "brakes": steering.standing(control or Control()),
         "alerts": [
             {"id": one.id, "severity": one.severity, "sentence": sentence(one.because)} for one in _alerts(store)
         ],
@@ -133,12 +136,17 @@ async def _follow(where: Source, count: int, pool: str, json: bool) -> None:
         _tell(store, plan, json)
     async for record in where.follow(*DECISIONS):
         told = store.feed(record)
-        content = told.content if told else None
-        changed = content if isinstance(content, Plan) else None
-        if isinstance(content, OutcomeReported):
-            changed = store.plans.get(content.outcome.plan)
-        if changed is not None and pool in ("", changed.pool):
-            _tell(store, changed, json)
+        shown = changed(store, told.content if told else None, every=json)
+        if shown is not None and pool in ("", shown.pool):
+            _tell(store, shown, json)
+
+
+def changed(store: Store, content: object, *, every: bool) -> Plan | None:
+    """The decision that is to be shown anew; that a step began alters nothing in its line."""
+    if isinstance(content, OutcomeReported):
+        shown = every or content.outcome.result is not Result.STARTED
+        return store.plans.get(content.outcome.plan) if shown else None
+    return content if isinstance(content, Plan) else None
 
 
 def _tell(store: Store, plan: Plan, json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from rebalancer.adapters.store import RawRecord, Store
 from rebalancer.adapters.tapfolder import NoTap, follow_folder, parse_line, read_folder
 from rebalancer.adapters.translate import encode_deleted, encode_fact, encode_loan, encode_tombstone
+from rebalancer.cli import reading
 from rebalancer.core.loans import LoanPhase
-from rebalancer.core.stimuli import FactDeleted
+from rebalancer.core.plan import Result
+from rebalancer.core.stimuli import FactDeleted, OutcomeReported
 from tests.cli import night
 from tests.cli.conftest import Run
 
@@ -63,6 +66,23 @@ def test_decisions_can_be_narrowed(run: Run, folder: Path, options: list[str], f
     assert [one["plan"]["id"] for one in told] == found
 
 
+@pytest.mark.parametrize(
+    ("result", "every", "shown"),
+    [
+        pytest.param(Result.STARTED, False, False, id="a step that began, in lines"),
+        pytest.param(Result.STARTED, True, True, id="a step that began, in JSON"),
+        pytest.param(Result.BLOCKED, False, True, id="a step that is held up"),
+        pytest.param(Result.DONE, False, True, id="a step that is done"),
+    ],
+)
+def test_following_shows_a_decision_anew_when_its_line_is_another(
+    store: Store, result: Result, every: bool, shown: bool
+) -> None:
+    told = next(iter(store.results(store.plans[night.RECLAIM])))
+    changed = reading.changed(store, OutcomeReported(replace(told, result=result)), every=every)
+    assert (changed is not None) is shown
+
+
 def test_status_says_how_things_stand(run: Run, folder: Path) -> None:
     told = json.loads(run("status", "--from", folder, "--json").stdout)
     assert {key: told[key] for key in ("pools", "nodes", "gpus", "loans_open", "loans_overdue", "paused")} == {
@@ -74,6 +94,7 @@ def test_status_says_how_things_stand(run: Run, folder: Path) -> None:
         "paused": False,
     }
     assert told["paused_pools"] == ["infer-l20"]
+    assert told["brakes"] == "paused: infer-l20"
     assert told["alerts"][0]["sentence"] == "a-9 is 60 s past its due time"
     assert told["last_decision"]["id"] == night.HELD_BACK
     assert "last decision" in run("status", "--from", folder).stdout

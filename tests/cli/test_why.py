@@ -32,6 +32,7 @@ EVICTED = (
         pytest.param(night.RECLAIM, "decision", id="a decision by its id"),
         pytest.param(night.RECLAIM[:6], "decision", id="a decision by the beginning of its id"),
         pytest.param(night.GANG, "gang", id="a gang by name"),
+        pytest.param("llm-7", "gang", id="a gang by its own name alone"),
         pytest.param("research/llm-7-0", "pod", id="a pod that is gone, by namespace and name"),
         pytest.param("llm-7-0", "pod", id="a pod that is gone, by name"),
         pytest.param("uid-llm-7-0", "pod", id="a pod that is gone, by uid"),
@@ -57,6 +58,19 @@ def test_a_gang_hears_why_for_whom_what_was_rejected_and_when_it_may_borrow_agai
 def test_once_the_cooldown_is_over_it_may_borrow_now(store: Store) -> None:
     store.feed(RawRecord(*encode_fact(night.node("n1", "a-1"), night.CLUSTER, night.at(400))))
     assert why(store, night.GANG).sentence.endswith("it may borrow again since 2026-03-04 03:30Z")
+
+
+def test_a_workload_kept_longer_than_its_cooldown_hears_why(store: Store) -> None:
+    (name, record), *_ = store.workloads.items()
+    store.workloads[name] = replace(record, protected_until=night.at(2000))
+    told = why(store, night.GANG).sentence
+    assert told.endswith(f"at 2026-03-05 07:20Z: {name} was preempted too often in a day")
+
+
+def test_a_name_that_several_gangs_have_is_answered_with_all_of_them(store: Store) -> None:
+    store.feed(RawRecord(*encode_fact(night.pod("other-0", gang="vision/llm-7"), night.CLUSTER, night.T0)))
+    with pytest.raises(UnknownTarget, match="did you mean research/llm-7, vision/llm-7"):
+        why(store, "llm-7")
 
 
 def test_a_gang_that_was_only_passed_over_hears_why(store: Store) -> None:
