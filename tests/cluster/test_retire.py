@@ -148,7 +148,7 @@ def test_what_a_crash_or_a_hand_left_behind_goes_too(control_plane: ControlPlane
     pod = fleet.bound_pod(control_plane, team, "noticed", closed)
     marks = {"gpu-rebalancer.io/evict-at": "2026-01-01T00:00:00Z"}
     control_plane.api.patch(fleet.pod_path(pod), {"metadata": {"annotations": marks}})
-    job = fleet.plain_job(control_plane, team, "train", 1, Work())
+    job = fleet.plain_job(control_plane, team, "train", 1, Work(lendable=False))  # it waits: nobody uses these nodes
     owner = f"/apis/batch/v1/namespaces/{team}/jobs/{job['metadata']['name']}"
     control_plane.api.patch(owner, {"metadata": {"annotations": {"gpu-rebalancer.io/last-recall": "earlier"}}})
     told = retire(settings)
@@ -166,12 +166,26 @@ def test_a_deployment_that_is_named_is_stopped_before_the_control_object_goes(
     control_plane: ControlPlane, space: str, settings: Path
 ) -> None:
     fleet.gpu_nodes(control_plane, POOL, "A100", 1)
-    fleet.inference(control_plane, space, "rebalancer", 1, Work(gpus=0, lendable=False))
+    fleet.inference(control_plane, space, "gpu-rebalancer", 1, Work(gpus=0, lendable=False))
     control_plane.api.post(
         f"/api/v1/namespaces/{space}/configmaps", {"metadata": {"name": "gpu-rebalancer-control"}, "data": {}}
     )
-    told = retire(settings, "--stop", "rebalancer")
+    told = retire(settings, "--stop", "gpu-rebalancer")
     assert told.exit_code == 0, told.stderr
-    held = control_plane.api.get(f"/apis/apps/v1/namespaces/{space}/deployments/rebalancer")
+    held = control_plane.api.get(f"/apis/apps/v1/namespaces/{space}/deployments/gpu-rebalancer")
     assert (held["spec"]["replicas"], left_in(control_plane, space)) == (0, [])
     assert refusals(control_plane, space) == []
+
+
+def test_a_deployment_that_is_not_ours_cannot_be_stopped(
+    control_plane: ControlPlane, space: str, settings: Path
+) -> None:
+    fleet.gpu_nodes(control_plane, POOL, "A100", 1)
+    fleet.inference(control_plane, space, "theirs", 1, Work(gpus=0, lendable=False))
+    control_plane.api.post(
+        f"/api/v1/namespaces/{space}/configmaps", {"metadata": {"name": "gpu-rebalancer-control"}, "data": {}}
+    )
+    told = retire(settings, "--stop", "theirs")
+    assert told.exit_code != 0
+    held = control_plane.api.get(f"/apis/apps/v1/namespaces/{space}/deployments/theirs")
+    assert (held["spec"]["replicas"], left_in(control_plane, space)) == (1, ["gpu-rebalancer-control"])

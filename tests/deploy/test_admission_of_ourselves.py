@@ -9,6 +9,7 @@ from tests.deploy.asked import EFFECTIVE_WITHIN, RELEASE, Object, pod
 from tests.servers import fleet
 from tests.servers.adminclient import AdminClient
 from tests.servers.controlplane import ControlPlane
+from tests.servers.manifests import Work
 
 pytestmark = pytest.mark.go_binaries("helm")
 
@@ -132,6 +133,52 @@ def test_we_may_make_no_lease_but_our_own(ourselves: AdminClient, home: str) -> 
     status, told = ourselves.request("POST", path, other, dryRun="All")
     assert status in {403, 422}
     assert "no Lease but its own" in told["message"]
+
+
+SCALINGS = {
+    "our own to nothing": (RELEASE, 0, True, ""),
+    "our own to more": (RELEASE, 3, True, "only to 0"),
+    "another one to nothing": ("theirs", 0, True, "nothing but its own"),
+    "another one, as somebody else": ("theirs", 0, False, ""),
+}
+
+
+@pytest.fixture(scope="module")
+def retiring(governed: ControlPlane, home: str, ourselves: AdminClient) -> Iterator[AdminClient]:
+    """Ourselves with a right that only retiring has, on every Deployment of the namespace; and two of these."""
+    del ourselves  # made so that its rights are there
+    rules = [{"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]}]
+    role: Object = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "scaling", "namespace": home}}
+    account = {"kind": "ServiceAccount", "name": RELEASE, "namespace": home}
+    bound = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "scaling"}
+    governed.api.apply(
+        [
+            {**role, "kind": "Role", "rules": rules},
+            {**role, "kind": "RoleBinding", "roleRef": bound, "subjects": [account]},
+        ],
+        namespace=home,
+    )
+    for name in (RELEASE, "theirs"):
+        fleet.inference(governed, home, name, 1, Work(gpus=0, lendable=False))
+    us = governed.client(governed.identity(home, RELEASE))
+    governed.api.wait(lambda: scaled(us, home, RELEASE, 0) == "", EFFECTIVE_WITHIN, "the right to scale")
+    yield us
+    us.disconnect()
+
+
+def scaled(client: AdminClient, home: str, name: str, replicas: int) -> str:
+    path = f"/apis/apps/v1/namespaces/{home}/deployments/{name}/scale"
+    return wrong(client, {"spec": {"replicas": replicas}}, path)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS.values(), ids=SCALINGS)
+def test_which_deployments_we_may_scale(
+    governed: ControlPlane, retiring: AdminClient, home: str, scaling: tuple[str, int, bool, str]
+) -> None:
+    """A right on a subresource is not met by a wildcard over resources: it has a rule of its own."""
+    name, replicas, ours, said = scaling
+    found = scaled(retiring if ours else governed.api, home, name, replicas)
+    assert (found == "") if said == "" else said in found
 
 
 def test_nobody_else_is_held_to_our_limits(governed: ControlPlane, ourselves: AdminClient) -> None:

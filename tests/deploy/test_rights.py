@@ -1,5 +1,6 @@
 """The chart's RBAC equals the calls that the program makes: the list of each profile, neither more nor less."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from rebalancer.adapters.cluster.permissions import PERMISSIONS, Profile, Right, needed
 from tests.deploy.manifests import CHART, hook
-from tests.deploy.rendering import render
+from tests.deploy.rendering import only, render
 
 pytestmark = pytest.mark.go_binaries("helm")
 
@@ -28,6 +29,34 @@ def test_the_retire_hook_may_do_what_retiring_needs_whatever_the_profile(profile
     """Its rights come and go with it, so that shadow can clean up what act left behind."""
     hooks = [one for one in render(CHART, {"profile": profile}) if hook(one)]
     assert granted(hooks) == spelled(PERMISSIONS["retire"])
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        pytest.param({}, ("gpu-rebalancer",), id="one Deployment"),
+        pytest.param({"fullnameOverride": "lender"}, ("lender",), id="called otherwise"),
+        pytest.param(
+            {"split": {"eyes": {"roles": ["collect", "act"]}, "brain": {"roles": ["decide"]}}},
+            ("gpu-rebalancer-brain", "gpu-rebalancer-eyes"),
+            id="split",
+        ),
+    ],
+)
+def test_the_retire_hook_may_scale_and_stops_the_charts_own_deployments_only(
+    values: dict[str, Any], names: tuple[str, ...]
+) -> None:
+    """Others may live in our namespace. By RBAC and, whoever holds the token, by the API server's policy."""
+    objects = render(CHART, {"profile": "act", "admission": {"enabled": True}, **values})
+    assert names == tuple(sorted(one["metadata"]["name"] for one in objects if one["kind"] == "Deployment"))
+    hooks = [one for one in objects if hook(one)]
+    assert granted(hooks) == spelled(needed("retire", deployments=names))
+    command = only(hooks, "Job")["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert [command[at + 1] for at, word in enumerate(command) if word == "--stop"] == list(names)
+    limits = only(objects, "ValidatingAdmissionPolicy", "own-limits")["spec"]
+    assert any("deployments/scale" in one["resources"] for one in limits["matchConstraints"]["resourceRules"])
+    (scaling,) = [one["expression"] for one in limits["validations"] if "scaled ||" in one["expression"]]
+    assert json.dumps(names, separators=(",", ":")) in scaling
 
 
 def test_operators_rights_are_bound_to_nobody() -> None:

@@ -53,6 +53,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
+{{/* Names of the Deployments, as a list in JSON. */}}
+{{- define "gpu-rebalancer.deployments" -}}
+{{- $names := list -}}
+{{- range $name, $_ := include "gpu-rebalancer.parts" . | fromYaml -}}
+{{- $names = append $names (printf "%s%s" (include "gpu-rebalancer.fullname" $) (ternary "" (printf "-%s" $name) (eq $name ""))) -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end }}
+
 {{/* What the schema cannot say. Included once, by the settings. */}}
 {{- define "gpu-rebalancer.checked" -}}
 {{- range $name, $part := include "gpu-rebalancer.parts" . | fromYaml -}}
@@ -173,5 +182,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- range $role := list "act" "collect" -}}
 {{- $files = replace (printf "gpu-rebalancer-%s" $role) (printf "%s-%s" $.root.Values.leaderElection.resourceName $role) $files -}}
 {{- end -}}
-{{- toYaml (index (fromYaml $files) .profile .scope) -}}
+{{- $rules := index (fromYaml $files) .profile .scope -}}
+{{- range $rules -}}
+{{- if has "deployments/scale" .resources -}}
+{{- $_ := set . "resourceNames" (include "gpu-rebalancer.deployments" $.root | fromJsonArray) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $rules -}}
 {{- end }}

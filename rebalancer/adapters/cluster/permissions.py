@@ -7,7 +7,7 @@ objects, ``cluster`` rights everywhere; names narrow a right to those objects. N
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from rebalancer.adapters.decode.control import CONTROL_NAME
@@ -16,6 +16,8 @@ Scope: TypeAlias = Literal["cluster", "namespace"]
 Profile: TypeAlias = Literal["shadow", "act", "retire", "operator"]
 LEASES = ("gpu-rebalancer-act", "gpu-rebalancer-collect")
 """With the default ``lease.name``; :func:`needed` takes another."""
+DEPLOYMENTS = ("gpu-rebalancer",)
+"""As the chart calls its one Deployment by default; :func:`needed` takes others."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -101,7 +103,7 @@ _LEAVING = (
     *_BRAKES,
     *_rights("", "configmaps", "delete", "namespace", (CONTROL_NAME,)),
     *_rights("coordination.k8s.io", "leases", "delete", "namespace", LEASES),
-    *_rights("apps", "deployments/scale", "get patch", "namespace"),
+    *_rights("apps", "deployments/scale", "patch", "namespace", DEPLOYMENTS),  # others may live in our namespace
 )
 
 PERMISSIONS: Mapping[Profile, tuple[Right, ...]] = {
@@ -113,11 +115,11 @@ PERMISSIONS: Mapping[Profile, tuple[Right, ...]] = {
 """``shadow`` and ``act``: the program itself. ``retire``: the hook that takes it out. ``operator``: who brakes."""
 
 
-def needed(profile: Profile, lease: str = "gpu-rebalancer") -> tuple[Right, ...]:
-    """The rights of a profile where the Leases are called otherwise; each once, in the order of the table."""
-    named = tuple(f"{lease}-{name.rpartition('-')[2]}" for name in LEASES)
-    found = [
-        Right(r.group, r.resource, r.subresource, r.verb, r.scope, named if r.names == LEASES else r.names, r.optional)
-        for r in PERMISSIONS[profile]
-    ]
-    return tuple(dict.fromkeys(found))
+def needed(
+    profile: Profile, lease: str = "gpu-rebalancer", deployments: tuple[str, ...] = DEPLOYMENTS
+) -> tuple[Right, ...]:
+    """The rights of a profile where Leases and Deployments are called otherwise; each once, in the table's order."""
+    called = {LEASES: tuple(f"{lease}-{name.rpartition('-')[2]}" for name in LEASES), DEPLOYMENTS: deployments}
+    return tuple(
+        dict.fromkeys(replace(right, names=called.get(right.names, right.names)) for right in PERMISSIONS[profile])
+    )

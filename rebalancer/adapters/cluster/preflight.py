@@ -120,7 +120,8 @@ def review(right: Right, namespace: str, name: str) -> dict[str, Any]:
 def _missing(right: Right, namespace: str, name: str) -> Finding:
     where = f"in {namespace}" if right.scope == "namespace" else "in all namespaces"
     said = f"we may not {right}{f' {name}' if name else ''} {where}"
-    severity = Severity.WARNS if right.optional else Severity.STOPS
+    # Deployments may be called otherwise, and without the right to end them a person does so.
+    severity = Severity.WARNS if right.optional or right.subresource == "scale" else Severity.STOPS
     step = "apply the roles of the chart, or bind this identity to them"
     return Finding(Code.PERMISSION_MISSING, severity, str(right), said, step)
 
