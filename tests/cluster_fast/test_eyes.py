@@ -14,7 +14,7 @@ from rebalancer.adapters.cluster.eyes import ClusterEyes
 from rebalancer.adapters.cluster.reflector import Refused
 from rebalancer.adapters.cluster.watching import Watching
 from rebalancer.adapters.decode.kubernetes import Reading
-from rebalancer.core.facts import Control, GangSpec, Pod
+from rebalancer.core.facts import Control, GangSpec, Node, Pod
 from rebalancer.core.ports import SightLost
 from rebalancer.core.stimuli import FactDeleted, FactObserved
 from rebalancer.settings import KubernetesSettings
@@ -333,10 +333,38 @@ async def test_brakes_that_are_deleted_are_only_gone_once_a_list_says_so(sighted
     assert await sighted.eyes.snapshot("control") == []
 
 
-async def test_another_policy_has_all_nodes_read_anew_by_its_labels(sighted: Sighted) -> None:
+async def test_another_policy_has_all_nodes_told_anew_until_they_change(sighted: Sighted) -> None:
+    """In each list: whether the first was taken in is not known, and by their versions they would pass for known."""
     sighted.api.put(NODES, node("n1"))
+    sighted.api.put(NODES, node("n2"))
     await sighted.eyes.snapshot("node")
     sighted.eyes.adopt(Reading())
     assert (await sighted.lost()).kinds == ("node",)
-    (fact,) = await sighted.eyes.snapshot("node")
-    assert fact.resource_version == ""  # type: ignore[union-attr]  # a node
+    assert await versions(sighted) == {"n1": False, "n2": False}
+    assert await versions(sighted) == {"n1": False, "n2": False}
+    sighted.api.put(NODES, node("n1"))
+    assert await versions(sighted) == {"n1": True, "n2": False}
+
+
+async def test_what_a_list_read_by_the_policy_before_is_told_anew_by_the_next_one(sighted: Sighted) -> None:
+    sighted.api.put(NODES, node("n1"))
+    await sighted.eyes.snapshot("node")
+    under_way = asyncio.create_task(sighted.eyes.snapshot("node"))
+    await asyncio.sleep(0)
+    sighted.eyes.adopt(Reading())
+    await under_way
+    sighted.api.put(NODES, node("n1"))
+    assert await versions(sighted) == {"n1": False}
+
+
+async def test_nodes_are_told_anew_by_who_comes_new_since_others_may_have_read_them_otherwise(sighted: Sighted) -> None:
+    sighted.api.put(NODES, node("n1"))
+    assert await versions(sighted) == {"n1": False}
+    sighted.api.put(NODES, node("n1"))
+    assert await versions(sighted) == {"n1": True}
+
+
+async def versions(sighted: Sighted) -> dict[str, bool]:
+    """Whether each node of a list is told with its version."""
+    found = await sighted.eyes.snapshot("node")
+    return {one.name: bool(one.resource_version) for one in found if isinstance(one, Node)}

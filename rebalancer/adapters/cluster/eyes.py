@@ -20,7 +20,7 @@ import structlog
 from rebalancer.adapters.cluster import discovery
 from rebalancer.adapters.cluster.claimants import Claimants, Name, claim_of
 from rebalancer.adapters.cluster.connection import Api
-from rebalancer.adapters.cluster.graveyard import Graveyard, Roll
+from rebalancer.adapters.cluster.graveyard import Graveyard, Roll, newer
 from rebalancer.adapters.cluster.reflector import LIST_TIMEOUT, Reflector, Refused, Resource
 from rebalancer.adapters.cluster.sight import Sight
 from rebalancer.adapters.cluster.watching import Watching
@@ -66,7 +66,8 @@ class ClusterEyes:
         self._pending: dict[tuple[FactKind, str], FactObserved | FactDeleted] = {}
         self._lost: dict[FactKind, str] = {}
         self._again: dict[Name, None] = {}
-        self._relabel = False
+        self._policies, self._since = 0, ""
+        """Policies that there were, and the version of the first list of nodes that was read by the one in force."""
         self._news, self._reread = asyncio.Event(), asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -81,7 +82,7 @@ class ClusterEyes:
     def adopt(self, reading: Reading) -> None:
         """Another policy is in force: labels are read by its map from now, those of all nodes anew."""
         self._sight.reading = replace(reading, claims=self._claimants.claims)
-        self._relabel = True
+        self._policies, self._since = self._policies + 1, ""
         self.lose("node", "another policy is in force")
 
     # -- the port ----------------------------------------------------------------------------------------------
@@ -100,9 +101,6 @@ class ClusterEyes:
         facts: list[Fact] = []
         for resource in (*self._fixed[of], *(one for one in self._optional or () if one.of == of)):
             facts += await self._list(of, self._source(resource))
-        if of == "node" and self._relabel:
-            self._relabel = False
-            facts = [_retold(fact) for fact in facts]
         return facts
 
     async def changes(self) -> Sequence[FactObserved | FactDeleted]:
@@ -127,7 +125,7 @@ class ClusterEyes:
     # -- lists -------------------------------------------------------------------------------------------------
 
     async def _list(self, of: FactKind, source: _Source) -> list[Fact]:
-        at = self._now()
+        at, policies = self._now(), self._policies
 
         def read(raw: dict[str, Any]) -> tuple[str, str, Fact | None]:
             meta = metadata(raw)
@@ -149,7 +147,18 @@ class ClusterEyes:
         for uid, version, _ in alive:
             source.roll.news(uid, version)
         source.reflector.begin(listed.version)
-        return [fact for _, _, fact in alive if fact is not None]
+        if of == "node" and policies == self._policies:
+            self._since = self._since or listed.version
+        return [self._anew(fact) for _, _, fact in alive if fact is not None]
+
+    def _anew(self, fact: Fact) -> Fact:
+        """A node that did not change since it is read by the policy in force: retold in every list.
+
+        Whether one of these lists was taken in is not known here, nor by whose policy a process before us read it.
+        What changes since bears a newer version than anybody knows.
+        """
+        unchanged = isinstance(fact, Node) and not newer(fact.resource_version, self._since)
+        return _retold(fact) if unchanged else fact
 
     async def _discover(self) -> None:
         """What the server has now; kinds that it no longer has are no longer followed."""

@@ -77,6 +77,12 @@ def _number(version: str) -> int | None:
     return int(version) if version.isascii() and version.isdecimal() else None
 
 
+def newer(version: str, than: str) -> bool:
+    """Whether a version is certainly newer than another of the same resource."""
+    number, other = _number(version), _number(than)
+    return number is not None and other is not None and number > other
+
+
 def _upto(known: int | None, upto: int | None) -> bool:
     """Not comparable: the marks around the list say what is gone, nothing is concluded here."""
     return known is not None and upto is not None and known <= upto
