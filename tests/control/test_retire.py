@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from aiohttp import web
 
 from rebalancer.adapters.cluster import alone, retire
-from rebalancer.adapters.cluster.connection import Api
+from rebalancer.adapters.cluster.connection import Api, Reply
 from rebalancer.adapters.cluster.leaserecord import stamp
 from rebalancer.adapters.cluster.listing import NotListed
 from rebalancer.adapters.cluster.retire import Retirement, Retiring
@@ -172,6 +174,59 @@ async def test_named_deployments_are_scaled_down_and_their_leases_waited_for(
     assert ended.result == "retired"
     assert server.objects[SCALE]["spec"]["replicas"] == 0
     assert "there is no deployment absent" in said
+
+
+BUSY = Reply(503, {}, {"message": "busy"})
+FALTERING = [
+    pytest.param(failure, (method, path), calls, id=f"{what}: {how}")
+    for how, failure in (
+        ("no answer in time", TimeoutError("slow")),
+        ("busy", BUSY),
+        ("away", ConnectionResetError("away")),
+    )
+    for what, method, path, calls in (
+        ("act's Lease", "GET", f"{LEASES}/gpu-rebalancer-act", {2, 3, 5}),
+        ("collect's Lease", "GET", f"{LEASES}/gpu-rebalancer-collect", {2, 3, 5}),
+        ("the nodes", "GET", "/api/v1/nodes", {1, 2}),
+        ("the Deployment", "PATCH", SCALE, {1, 2}),
+    )
+]
+"""Calls of the waiting, by their number: the first look at the Leases is not waited for."""
+
+
+@pytest.mark.parametrize(("failure", "what", "calls"), FALTERING)
+async def test_a_server_that_falters_ends_no_waiting_that_has_time_left(
+    retirement: Retirement, server: FakeApi, failure: Exception | Reply, what: tuple[str, str], calls: set[int]
+) -> None:
+    place(server, node("n1"))
+    server.put(CONTROL, data={})
+    server.put(SCALE, spec={"replicas": 2})
+    server.put(f"{LEASES}/gpu-rebalancer-collect", **held("collect-1"))
+    real, count = retirement.api.request, itertools.count(1)
+
+    async def faltering(method: str, path: str, **asked: Any) -> Reply:
+        if (method, path) == what and next(count) in calls:
+            if isinstance(failure, Exception):
+                raise failure
+            return failure
+        return await real(method, path, **asked)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(retirement.api, "request", faltering)
+        ended = await retirement.run(Retiring("grace", timeout=5.0, stop=("rebalancer",)))
+    assert ended.result == "retired"
+    assert next(count) > max(calls)
+
+
+async def test_a_server_that_stays_away_is_told_when_the_time_is_over(
+    retirement: Retirement, server: FakeApi, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(server, lent("n1"))
+    server.put(CONTROL, data={})
+    monkeypatch.setattr(Retirement, "_out", AsyncMock(side_effect=TimeoutError("slow")))
+    with pytest.raises(TimeoutError, match="slow"):
+        await retirement.run(replace(SOON, timeout=0.2))
+    assert "slow" in said
 
 
 async def test_a_taint_without_mark_or_policy_is_told_and_never_guessed(

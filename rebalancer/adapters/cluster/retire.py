@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeVar
 
 import structlog
 
@@ -40,6 +41,7 @@ CLEARING = 60.0
 ROLES = ("act", "collect")
 """Roles that hold a Lease."""
 Tell = Callable[[str], None]
+T = TypeVar("T")
 Why = Literal["retired", "nothing-there", "still-out", "no-actor", "still-running", "traces"]
 
 
@@ -91,7 +93,7 @@ class Retirement:
 
         Raises:
             BrakesRefused, NotListed: we may not do or see something that is needed.
-            ConnectionError, TimeoutError: the API server cannot be reached.
+            ConnectionError, TimeoutError: the API server cannot be reached; while waiting, only once the time is over.
         """
         ends = asyncio.get_running_loop().time() + wanted.timeout
         if await self._nothing_there():
@@ -105,8 +107,9 @@ class Retirement:
     async def _home(self, wanted: Retiring, ends: float) -> Ended | None:
         """None once no node is lent: act brings them home, or we do where none is alive and we may."""
         while True:
-            alive = await self._holders["act"].alive()  # before the look: an actor may bring the last one home and end
-            out = await self._out()
+            # Before the look: an actor may bring the last one home and end.
+            alive = await self._patiently(ends, self._holders["act"].alive)
+            out = await self._patiently(ends, self._out)
             if not out:
                 return None
             if alive:
@@ -136,8 +139,8 @@ class Retirement:
     async def _stopped(self, wanted: Retiring, ends: float) -> Ended | None:
         """None once nobody alive holds a Lease."""
         for name in wanted.stop:
-            await self._scale_down(name)
-        while alive := [holder.name for holder in self._holders.values() if await holder.alive()]:
+            await self._patiently(ends, partial(self._scale_down, name))
+        while alive := await self._patiently(ends, self._alive):
             running = ", ".join(sorted(set(alive)))
             if not wanted.stop and any(holder.renewing for holder in self._holders.values()):
                 return _still_running(running)
@@ -145,6 +148,9 @@ class Retirement:
             if not await self._time_left(ends):
                 return _still_running(running)
         return None
+
+    async def _alive(self) -> list[str]:
+        return [holder.name for holder in self._holders.values() if await holder.alive()]
 
     async def _scale_down(self, name: str) -> None:
         path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{name}/scale"
@@ -216,6 +222,18 @@ class Retirement:
         if version or any(holder.there for holder in self._holders.values()):
             return False
         return not [raw async for raw in listed(self.api, "/api/v1/nodes") if traces.on_node(raw)]
+
+    async def _patiently(self, ends: float, ask: Callable[[], Awaitable[T]]) -> T:
+        """What this says; a server that is away or busy for a moment ends no waiting that has time left."""
+        while True:
+            try:
+                return await ask()
+            except (ConnectionError, TimeoutError, NotListed) as error:
+                if isinstance(error, NotListed) and not error.passing:
+                    raise
+                self._say(str(error))
+                if not await self._time_left(ends):
+                    raise
 
     async def _time_left(self, ends: float) -> bool:
         if asyncio.get_running_loop().time() >= ends:
