@@ -173,8 +173,9 @@ def look(state: State, pool: PoolName, waiting: Sequence[Pod], now: datetime) ->
     books = state.books(pool)
     ready, virtual = books.ready, books.virtual
     away = books.gpus + books.arriving - virtual
-    watch.headroom.observe(demand.gpus, now)
-    watch.spare.observe(ready + away - demand.gpus - demand.headroom, now)
+    if state.complete(now):  # a picture that fills teaches no rise, and half of one proves nothing spare
+        watch.headroom.observe(demand.gpus, now)
+        watch.spare.observe(ready + away - demand.gpus - demand.headroom, now)
     spare = watch.spare.minimum(now)
     lendable = (spare if spare is not None else 0.0) - books.gpus
     return Look(pool, policy, demand, ready - virtual, books.returning + books.arriving, unmet, unmet_now, lendable)

@@ -217,3 +217,13 @@ def test_a_heartbeat_keeps_what_it_covers_fresh() -> None:
     assert seen(rig).demand.blind
     rig.tell(HeartbeatHeard(Heartbeat("w", rig.now, (2,), 1, 0)))
     assert not seen(rig).demand.blind
+
+
+def test_a_picture_that_fills_over_minutes_teaches_no_rise_of_demand() -> None:
+    """Or the first lists after a start would be the steepest rise ever seen, and hold back every node for a day."""
+    rig = Rig(policy(pool_policy(floor_nodes=0, floor_share=0.0)))
+    rig.see(*(node(f"n{number}") for number in range(4)))
+    rig.pass_time()
+    rig.sync(*(replica(f"chat-{number}", on=f"n{number}", gpus=8) for number in range(3)))
+    rig.watch(60)
+    assert seen(rig).demand.headroom <= 0.1 * 32
