@@ -132,7 +132,10 @@ def _recall(state: State, stimulus: RecallRequested, now: datetime) -> Effect:
 
 def _policy(state: State, stimulus: PolicyAdopted, now: datetime) -> Effect:
     del now
+    before = state.policy
     state.policy, state.refused_policy = stimulus.policy, ""
+    for watch in state.watches.values():
+        watch.adopt(stimulus.policy, before)
     sync_pools(state)
     return None, []
 

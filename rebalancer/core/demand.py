@@ -102,6 +102,15 @@ class PoolWatch:
         self.shadow_lent = 0.0
         self.shadow_missed = 0.0
 
+    def adopt(self, policy: Policy, before: Policy) -> None:
+        """Go on under another policy. A dwell of another length is watched anew: nothing is lent before it is over."""
+        signals, former = policy.signals, before.signals
+        learning = (signals.bucket, signals.history, signals.headroom_prior_share)
+        if learning != (former.bucket, former.history, former.headroom_prior_share):
+            self.headroom = self.headroom.under(*learning)
+        if policy.activities.dwell != before.activities.dwell:
+            self.spare = RollingMin(policy.activities.dwell)
+
     def count(self, node: NodeUid, verdict: Verdict | None) -> None:
         """Let a home node's verdict take part in the measured sum; None or unknown takes it out."""
         before = self.counted.pop(node, None)

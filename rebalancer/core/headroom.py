@@ -135,6 +135,11 @@ class Headroom:
             made._last = int((memory.until - EPOCH).total_seconds()) // like._bucket
         return made
 
+    def under(self, bucket: timedelta, history: timedelta, prior_share: float) -> Headroom:
+        """What is remembered, under other settings; another bucket length forgets the history."""
+        like = Headroom(bucket, history, prior_share, self.capacity)
+        return Headroom.from_memory(self.memory("", EPOCH, ()), like)
+
     def _rises(self, return_seconds: float) -> Series:
         """Sorted rises within the return time over the history, remembered until the next bucket begins."""
         steps = max(1, ceil(return_seconds / self._bucket))

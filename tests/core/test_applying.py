@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from rebalancer.core.facts import Control
 from rebalancer.core.instructions import AskSnapshot, Instruction, PublishPlan, RecordLoan, RecordPool
+from rebalancer.core.policy import Signals
 from rebalancer.core.stimuli import (
     DemandReported,
     FactObserved,
@@ -108,6 +110,35 @@ def test_a_policy_is_in_force_at_once_and_pools_that_left_it_are_forgotten() -> 
     rig.tell(PolicyRefused("pools: none", rig.now), PolicyAdopted(policy(pool_policy("infer-t4")), "d"))
     assert sorted(rig.engine.state.watches) == ["infer-t4", "train-a100"]
     assert rig.engine.state.refused_policy == ""
+
+
+@pytest.mark.parametrize(
+    ("signals", "kept"),
+    [
+        pytest.param(Signals(), [8.0] * 30, id="the same settings forget nothing"),
+        pytest.param(Signals(history=timedelta(minutes=10)), [8.0] * 10, id="a shorter history keeps its end"),
+        pytest.param(Signals(bucket=timedelta(seconds=30)), [], id="another bucket length forgets"),
+    ],
+)
+def test_what_is_remembered_of_demand_follows_the_policy_at_once(signals: Signals, kept: list[float]) -> None:
+    rig = Rig()
+    watch = rig.engine.state.watches[POOL]
+    for minute in range(30):
+        watch.headroom.observe(8.0, rig.now + timedelta(minutes=minute))
+    rig.tell(PolicyAdopted(replace(rig.engine.state.policy, signals=signals), "d"))
+    assert rig.engine.state.watches[POOL] is watch
+    assert list(watch.headroom.memory(POOL, rig.now, ()).history) == kept
+
+
+def test_another_dwell_proves_nothing_before_it_was_watched() -> None:
+    rig = Rig()
+    watch, before = rig.engine.state.watches[POOL], rig.engine.state.policy
+    began, dwell = rig.now + timedelta(days=1), timedelta(minutes=5)
+    watch.spare.observe(16.0, began)
+    watch.adopt(replace(before, activities=replace(before.activities, dwell=dwell)), before)
+    watch.spare.observe(16.0, began + timedelta(minutes=1))
+    assert watch.spare.minimum(began + dwell) is None
+    assert watch.spare.minimum(began + timedelta(minutes=1) + dwell) == 16.0
 
 
 def test_a_refused_policy_leaves_the_old_one() -> None:
