@@ -278,7 +278,32 @@ def test_a_lease_that_somebody_deletes_is_lost() -> None:
         del kube.objects[LEASE]
         await until(lambda: bool(one.spans), 10)
         await until(lambda: one.leads, 10)
+        assert (len(one.epochs), len(one.spans)) == (2, 1)  # its work ended once and began anew
+        assert spec(kube)["holderIdentity"] == "one"
         await one.end()
+
+    played(story)
+
+
+def test_after_a_lease_was_deleted_two_lead_at_once_until_the_next_renewal_and_the_new_one_has_the_higher_epoch() -> (
+    None
+):
+    """The one overlap that there is, bounded; what is sent in it is guarded by what it was decided upon."""
+
+    async def story() -> None:
+        kube = Kube()
+        old = Replica(kube, "old")
+        await until(lambda: old.leads, 5)
+        await asyncio.sleep(SETTINGS.retry / 2)  # so that the new one looks between two renewals
+        new = Replica(kube, "new", least=2)  # the old one's epoch stands on a node
+        await asyncio.sleep(SETTINGS.retry * 3 / 4)
+        del kube.objects[LEASE]
+        began = await until(lambda: new.leads, SETTINGS.retry + 1)
+        ended = await until(lambda: not old.leads, SETTINGS.retry + 1)
+        assert 0 < ended - began <= SETTINGS.retry + 0.1
+        assert (old.epochs, new.epochs) == ([1], [2])
+        await old.end()
+        await new.end()
 
     played(story)
 

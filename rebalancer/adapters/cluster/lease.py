@@ -4,7 +4,11 @@ The client's own election (kubernetes.aio.leaderelection) is not used: it reads 
 renewal is under way however long that takes, it never releases, counts no transitions, and a renewal at a full second
 is refused because its times lose their fraction. Here the holder counts from the *sending* of its last successful
 renewal, by a clock that goes on while the machine sleeps; the one who waits counts a full duration from the moment
-it last saw the record change. So the two never overlap, whatever the wall clocks say.
+it last saw the record change. So the two never overlap, whatever the wall clocks say, unless somebody deletes the Lease
+object: a new one is free at once, while the old holder works on until a renewal tells it (every ``retry`` seconds) and
+its calls under way go on to their own end (at most ``call_timeout``). What guards then: every write names the uid or
+the version that it was decided upon, so of two only one is taken and an eviction is no second one; and a node that
+bears a higher epoch is refused, where :data:`Least` begins above all that nodes bear.
 Nothing is decided here about the work itself; no write is made for it here.
 """
 
