@@ -118,7 +118,7 @@ async def test_a_gangs_top_owner_is_told_of_eviction_and_cooldown_under_its_uid(
     assert [one["reason"] for one in sent] == ["GangEvicted", "Cooldown"]
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "train", "namespace": "team"}
     assert all(one["regarding"] == {**owner, "uid": "uid-of-train"} for one in sent)
-    assert sent[1]["note"].endswith("may borrow again at 2026-03-02 22:15Z at the earliest")
+    assert sent[1]["note"].endswith("again at 2026-03-02 22:15Z at the earliest (it rests at least 15 min)")
     assert len(told.kube.asked_for("GET")) == 1, "one look-up for one owner"
 
 

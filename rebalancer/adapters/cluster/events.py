@@ -153,8 +153,9 @@ class Events:
             self._tell(Told(_subject(top), "notice", NOTICE, note, "Normal", at))
 
     def _rests(self, about: Subject, step: EvictGang, outcome: Outcome) -> None:
-        """The shortest cooldown: how often it was evicted before is the decider's to know."""
-        until = f"{outcome.at + self._cooldown:%Y-%m-%d %H:%MZ} at the earliest"
+        """The first cooldown, which is the least: how often it was evicted before is the decider's to know."""
+        least = self._cooldown.total_seconds() / 60
+        until = f"{outcome.at + self._cooldown:%Y-%m-%d %H:%MZ} at the earliest (it rests at least {least:g} min)"
         because = Because(Reason.COOLDOWN, {"workload": step.workload, "until": until})
         self._tell(Told(about, step.kind, camel(because.reason), sentence(because), "Normal", outcome.at))
 
