@@ -19,7 +19,7 @@ VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 def test_the_default_values_satisfy_the_schema() -> None:
     """And the schema is a schema."""
     jsonschema.Draft7Validator.check_schema(SCHEMA)
-    jsonschema.validate(VALUES, SCHEMA)
+    assert [error.message for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(VALUES)] == []
 
 
 def test_the_schema_knows_exactly_the_values_that_there_are() -> None:

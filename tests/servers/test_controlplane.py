@@ -51,8 +51,9 @@ def test_an_owner_taint_keeps_others_off_and_a_loan_lets_those_in_who_opted_in(
     fleet.await_pods(control_plane, space, "opted-in", 1, phase="Pending")
     lent = [{"key": "gpu-rebalancer.io/on-loan", "value": "training", "effect": "NoSchedule"}]
     control_plane.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": lent}})
-    fleet.await_pods(control_plane, space, "opted-in", 1)
-    fleet.await_pods(control_plane, space, "stranger", 1, phase="Pending")
+    (guest,) = fleet.await_pods(control_plane, space, "opted-in", 1)
+    (stranger,) = fleet.await_pods(control_plane, space, "stranger", 1, phase="Pending")
+    assert (guest["spec"]["nodeName"], stranger["spec"].get("nodeName")) == (name, None)
 
 
 def test_spread_replicas_take_a_host_each(control_plane: ControlPlane, space: str) -> None:
@@ -121,6 +122,7 @@ def test_a_pod_with_a_run_time_succeeds_and_its_job_is_complete(control_plane: C
     control_plane.api.wait(
         lambda: control_plane.api.get(path)["status"].get("succeeded") == 2, IN_TIME, "both to succeed"
     )
+    assert {one["status"]["phase"] for one in fleet.pods(control_plane, space, "short")} == {"Succeeded"}
 
 
 def test_a_jobset_makes_its_gang_under_the_real_controller(control_plane: ControlPlane, space: str) -> None:
