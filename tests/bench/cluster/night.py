@@ -29,7 +29,8 @@ SPLIT = 10.0
 SIZES = (1, 2, 2, 4, 4, 8)  # nodes of a gang, drawn from
 RUNS = (20.0, 60.0)  # seconds of work of a gang: 80 minutes to 4 hours
 GUARDED = 4
-"""Every so many gangs one is under a PDB that lets nobody go (`minAvailable` = all of it)."""
+"""Every so many gangs one is under a PDB that lets nobody go (`minAvailable` = all of it), and does not opt in to lent
+nodes: that is what the opt-in is for. Where a cron takes the taint off there is nothing to opt in to."""
 CURVE = ((0.0, 0.80), (0.12, 0.20), (0.45, 0.20), (0.49, 0.50), (0.59, 0.50), (0.63, 0.20), (0.76, 0.20), (1.0, 0.85),
          (1.2, 0.85))  # fmt: skip
 """Share of the night to share of the pool's nodes that inference needs: evening, plateau, spike, plateau, morning."""

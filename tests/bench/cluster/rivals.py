@@ -6,7 +6,8 @@
 ``native``       the same on a control plane with `GenericWorkload`: trainers are PodGroups with `disruptionMode: all`.
 ``descheduler``  as ``preemption``, with the descheduler (its chart's default profile, every 2 s) beside it; its cron
                  puts the taint back 8 s (32 minutes) before the end, so that what does not tolerate it is out in time.
-``ours``         the product with its defaults, times pressed as the night is.
+``ours``         the product with its defaults, times pressed as the night is, beside the plain kube-scheduler.
+``ours+native``  the same where the scheduler places PodGroups whole, as in ``native``.
 
 Each night has a control plane of its own, of the same build and flags, so that nothing of the night before is left.
 Ours begins its way home a fixed 60 s before a loan is due (`return_.MARGIN`), which cannot be pressed: its window ends
@@ -62,6 +63,7 @@ VARIANTS: Mapping[str, Variant] = {
     "native": Variant(cron=True, native=True),
     "descheduler": Variant(cron=True, descheduler=True, ahead=8.0),
     "ours": Variant(ours=True),
+    "ours+native": Variant(native=True, ours=True),
 }
 SECTIONS: Mapping[str, Mapping[str, Any]] = {
     # 20 min and 3 min would be 5 s and 0.75 s: looks are a second apart, and two of them may be late

@@ -112,7 +112,9 @@ class Town:
         if gang.guarded:
             body = manifests.budget(gang.name, gang.name, gang.size, None)
             api.post(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets", body)
-        work = Work(MODEL, GPUS, checkpoint=DRAIN, grace=DRAIN, priority_class="training")
+        work = Work(
+            MODEL, GPUS, checkpoint=DRAIN, grace=DRAIN, priority_class="training", lendable=not gang.guarded
+        )  # fmt: skip
         template = manifests.training_template(gang.name, work)
         template["spec"].pop("restartPolicy")  # only Always is allowed
         if self.native:
