@@ -75,7 +75,8 @@ class Histories(RuleBasedStateMachine):
         """Readiness, allocatable and marks in any combination."""
         base = replace(node(name), ready=ready, gpus=gpus)
         self.rig.now += timedelta(seconds=1)
-        self.rig.see(lent(base, opened_at=self.rig.now - timedelta(minutes=1)) if marked else base)
+        opened, due = self.rig.now - timedelta(minutes=1), max(START + timedelta(hours=6), self.rig.now)
+        self.rig.see(lent(base, due=due, opened_at=opened) if marked else base)
 
     @rule(name=st.sampled_from(NAMES))
     def a_node_is_replaced(self, name: str) -> None:
