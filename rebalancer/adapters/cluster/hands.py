@@ -204,9 +204,9 @@ class ClusterHands:
         return next((one for one in staying if one.kind is not AnswerKind.OK), Answer(AnswerKind.OK))
 
     async def _tell_owner(self, call: GiveNotice, asked: Asked) -> None:
-        """Best effort: an owner that cannot be annotated changes nothing."""
+        """Best effort: an owner that cannot be annotated changes nothing, and only who may be is asked for."""
         top = owned(call.top_owner, call.members[0].namespace) if call.members else None
-        if top is None:
+        if top is None or not top.annotated:
             return
         try:
             reply = await asked.write("PATCH", top.path, recall_patch(call.evict_at, call.why), MERGE)

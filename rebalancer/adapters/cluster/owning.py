@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rebalancer.adapters.cluster.permissions import ANNOTATED
 from rebalancer.adapters.decode.owners import Owner, parse_reference
 
 OWN_ENDINGS = {"s": "es", "x": "es", "y": "ies"}
@@ -24,9 +25,18 @@ class Owned:
     @property
     def path(self) -> str:
         """Its path in the API."""
-        group, _, version = self.owner.api_version.rpartition("/")
+        group, version = self._group, self.owner.api_version.rpartition("/")[2]
         root = f"/apis/{group}/{version}" if group else f"/api/{version}"
         return f"{root}/namespaces/{self.namespace}/{plural(self.owner.kind)}/{self.owner.name}"
+
+    @property
+    def annotated(self) -> bool:
+        """Whether it is of a kind that we may annotate; on any other nothing is written."""
+        return plural(self.owner.kind) in ANNOTATED.get(self._group, ())
+
+    @property
+    def _group(self) -> str:
+        return self.owner.api_version.rpartition("/")[0]
 
 
 def owned(reference: str, namespace: str) -> Owned | None:

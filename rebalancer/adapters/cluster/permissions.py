@@ -63,6 +63,14 @@ GANG_OBJECTS: Mapping[str, tuple[str, ...]] = {
     "scheduling.sigs.k8s.io": ("podgroups",),
 }
 """Objects that define gangs, by API group; all but plain Jobs are optional."""
+ANNOTATED: Mapping[str, tuple[str, ...]] = {
+    group: left for group, kinds in GANG_OBJECTS.items() if (left := tuple(one for one in kinds if one != "podgroups"))
+}
+"""Top owners that may get `last-recall`: act writes it on these only, and retiring takes it off all of them.
+
+What people submit as a gang. A Deployment, StatefulSet or LeaderWorkerSet would need a right to patch all of its kind
+in the cluster for one word to its owner, who has the Event as well.
+"""
 
 _SEEN = (
     *_rights("", "nodes", "get list watch"),
@@ -89,9 +97,8 @@ _HANDS = (
     *_rights("events.k8s.io", "events", "create"),
     *(
         right  # `last-recall` on what somebody submitted; an admission policy narrows it to that annotation
-        for group, kinds in GANG_OBJECTS.items()
+        for group, kinds in ANNOTATED.items()
         for kind in kinds
-        if kind != "podgroups"
         for right in _rights(group, kind, "patch", optional=group != "batch")
     ),
 )

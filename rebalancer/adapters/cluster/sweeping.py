@@ -16,7 +16,7 @@ from rebalancer.adapters.cluster.connection import MERGE, Api
 from rebalancer.adapters.cluster.findings import some
 from rebalancer.adapters.cluster.lease import Held
 from rebalancer.adapters.cluster.listing import NotListed, listed
-from rebalancer.adapters.cluster.permissions import GANG_OBJECTS
+from rebalancer.adapters.cluster.permissions import ANNOTATED
 from rebalancer.adapters.decode.kubernetes import Reading
 from rebalancer.adapters.decode.nodes import decode_node
 from rebalancer.adapters.decode.objects import mapping, metadata, text
@@ -110,9 +110,9 @@ class Sweeper:
         return "" if reply.ok else reply.message
 
     async def _owner_kinds(self) -> list[str]:
-        """Paths of the gang objects that this server has, in the version it prefers."""
+        """Paths of the owners that act may have annotated and this server has, in the version it prefers."""
         found: list[str] = []
-        for group, resources in GANG_OBJECTS.items():
+        for group, resources in ANNOTATED.items():
             reply = await self.api.request("GET", f"/apis/{group}", timeout=LOOK)
             version = text(mapping(mapping(reply.body).get("preferredVersion")).get("version"))
             if reply.ok and version:
