@@ -2,14 +2,17 @@
 
 Without this, a pod that restarts in an outage would wait with everything else, and what is lent would stay out past
 its time. Nothing is lent or decided here; what falls due, and what was recalled, comes home by the marks on the nodes.
+A policy file that changes meanwhile is adopted. No alerts are sent: which ones stand, only their topic says.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from uuid import uuid4
 
 import structlog
@@ -17,7 +20,7 @@ import structlog
 from rebalancer.adapters.cluster.connection import connected
 from rebalancer.adapters.cluster.watching import Watching
 from rebalancer.adapters.metrics import Metrics
-from rebalancer.adapters.policyfile import load_policy
+from rebalancer.adapters.policyfile import PolicyRefused, load_policy
 from rebalancer.adapters.serving import pages, serving
 from rebalancer.adapters.streams.connection import Unreachable
 from rebalancer.adapters.streams.publish import Publisher
@@ -27,6 +30,8 @@ from rebalancer.settings import Role, Settings
 log = structlog.get_logger(__name__)
 AGAIN = 5.0
 """Seconds between two attempts to reach a broker."""
+POLICY_EVERY = 10.0
+"""Seconds between looks at the policy file, as with a broker."""
 TELLING, PAUSE = 10.0, 0.5
 """Seconds for which a broker that answers is offered what was done alone, and between two offers: leaders are elected
 in less."""
@@ -55,13 +60,14 @@ async def until_answered(settings: Settings, until: Callable[[list[Work]], Await
         stack.push_async_callback(publisher.stop)
         api = await stack.enter_async_context(connected(at))
         identity = f"{socket.gethostname()}_{uuid4().hex[:12]}"
+        text = settings.policy.read_bytes()  # before it is read as a policy: a change in between is adopted later
         policy, watching = load_policy(settings.policy), Watching(metrics.registry)
         act = LedAct(settings, api, at.namespace, identity, policy, publisher, metrics, watching)
         act.health.began(settings.partition)
         if settings.http.port:
             app = pages(metrics, [act.health])
             await stack.enter_async_context(serving(app, settings.http.host, settings.http.port))
-        await until([act.run, lambda: _answered(publisher, act)])
+        await until([act.run, lambda: _answered(publisher, act), lambda: _follow_policy(settings.policy, text, act)])
 
 
 async def _answered(publisher: Publisher, act: LedAct) -> None:
@@ -85,3 +91,23 @@ async def _told(act: LedAct) -> None:
                 await asyncio.sleep(PAUSE)
     except TimeoutError:
         log.error("what was done without Kafka is not told: the broker does not take it")  # noqa: TRY400 - no defect
+
+
+async def _follow_policy(path: Path, text: bytes, act: LedAct) -> None:
+    """Adopt what changes in the file, or say once why it is refused. ``text``: what is in force."""
+    refused = ""
+    while True:
+        await asyncio.sleep(POLICY_EVERY)
+        try:
+            found = await asyncio.to_thread(path.read_bytes)
+            if found == text:
+                continue
+            policy = load_policy(path)
+        except (PolicyRefused, OSError) as error:
+            if str(error) != refused:
+                log.error("policy refused, the old one stays", why=str(error))  # noqa: TRY400 - told in one sentence
+            refused = str(error)
+            continue
+        act.adopt_policy(policy)
+        text, refused = found, ""
+        log.info("policy adopted", digest=hashlib.sha256(text).hexdigest()[:12])

@@ -13,15 +13,24 @@ import aiohttp
 import pytest
 
 from rebalancer.adapters.decode.loan_marks import LOAN, loan_mark_to_json
-from rebalancer.adapters.streams.connection import Unreachable
+from rebalancer.adapters.streams.admin import apply
+from rebalancer.adapters.streams.connection import KafkaSettings, Unreachable
+from rebalancer.adapters.streams.loader import read_to_end
+from rebalancer.adapters.streams.publish import Publisher
+from rebalancer.adapters.translate import read
 from rebalancer.bootstrap import withoutkafka
 from rebalancer.bootstrap.leading import LedAct
 from rebalancer.bootstrap.service import run
+from rebalancer.core.plan import Outcome, Plan, Result
+from rebalancer.core.policy import Policy
+from rebalancer.core.protocol.fallback import ALONE
+from rebalancer.core.stimuli import OutcomeReported
 from rebalancer.core.units import ON_LOAN
 from rebalancer.settings import Settings
+from rebalancer.wire import v1
 from tests.cluster.terms import Pool, policy
 from tests.hands.fakeapi import Kube, served
-from tests.hands.test_leading import NODE, until
+from tests.hands.test_leading import LEASE_PATH, NODE, until
 from tests.hands.things import FOREIGN, RAW_OWNER, mark, raw_node
 from tests.servers.kafka import KafkaServer
 from tests.servers.ports import free_ports
@@ -52,10 +61,27 @@ async def eventually(port: int, page: str, wanted: int) -> None:
             await asyncio.sleep(0.1)
 
 
+def holder(kube: Kube) -> object:
+    """Who holds the Lease."""
+    return kube.objects[LEASE_PATH]["spec"]["holderIdentity"]
+
+
+async def told_to(bootstrap: str) -> tuple[list[Plan], list[Outcome]]:
+    """Plans and outcomes as the broker has them."""
+    kafka = KafkaSettings(bootstrap=bootstrap)
+    loaded = await read_to_end(kafka, [v1.PLAN, v1.OUTCOME], Publisher(kafka).partition("c"))
+    lie = [read(one.topic, one.key, one.value, one.headers).content for each in loaded.records.values() for one in each]
+    return (
+        [one for one in lie if isinstance(one, Plan)],
+        [one.outcome for one in lie if isinstance(one, OutcomeReported)],
+    )
+
+
 async def test_a_loan_comes_home_although_the_process_began_without_a_broker_and_the_rest_begins_with_one(
     tmp_path: Path, own_kafka: KafkaServer
 ) -> None:
-    """Alive and not ready until then; ready once a broker answers; ended by a signal as ever."""
+    """Alive and not ready until then; ready once a broker answers, which is told of all; ended by a signal as ever."""
+    await apply(KafkaSettings(bootstrap=own_kafka.bootstrap))
     own_kafka.stop()
     kube, (port,) = Kube(), free_ports(1)
     now = datetime.now(UTC)
@@ -67,13 +93,18 @@ async def test_a_loan_comes_home_although_the_process_began_without_a_broker_and
         running = asyncio.create_task(run(settings(tmp_path, own_kafka.bootstrap, port, kubernetes=at)))
         await until(lambda: kube.objects[NODE]["spec"].get("taints") == [FOREIGN, RAW_OWNER], within=40)
         assert (await status(port, "healthz"), await status(port, "readyz")) == (200, 503)
+        alone = holder(kube)
         await asyncio.to_thread(own_kafka.start)
         await eventually(port, "readyz", 200)
+        plans, outcomes = await told_to(own_kafka.bootstrap)
+        await until(lambda: holder(kube) not in ("", None, alone))
         signal.raise_signal(signal.SIGTERM)
         await asyncio.wait_for(running, 20)
-    assert kube.objects["/apis/coordination.k8s.io/v1/namespaces/ours/leases/gpu-rebalancer-act"]["spec"][
-        "holderIdentity"
-    ] in ("", None)
+    (plan,) = plans
+    assert plan.id.startswith(ALONE)
+    finished = [(one.plan, one.kind) for one in outcomes if one.result is Result.DONE]
+    assert finished == [(plan.id, "close"), (plan.id, "restore")]
+    assert holder(kube) in ("", None)
 
 
 async def test_without_a_cluster_a_missing_broker_ends_the_process_and_says_which_address(tmp_path: Path) -> None:
@@ -108,3 +139,32 @@ async def test_what_was_done_alone_is_offered_until_taken_but_not_for_ever(
     alone = Alone(taken_at)
     await asyncio.wait_for(withoutkafka._told(cast("LedAct", alone)), 5)
     assert 3 <= alone.offers <= most
+
+
+class Adopting:
+    """An act that notes the policies it is given."""
+
+    def __init__(self) -> None:
+        self.adopted: list[Policy] = []
+
+    def adopt_policy(self, policy: Policy) -> None:
+        self.adopted.append(policy)
+
+
+async def test_a_policy_that_changes_while_there_is_no_broker_is_adopted_once_and_a_wrong_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(withoutkafka, "POLICY_EVERY", 0.01)
+    path, act = tmp_path / "policy.yaml", Adopting()
+    path.write_text(policy([Pool("infer-l20", "L20")]))
+    following = asyncio.create_task(withoutkafka._follow_policy(path, path.read_bytes(), cast("LedAct", act)))
+    said = ""
+    path.write_text("pools: nonsense")
+    async with asyncio.timeout(5):
+        while "policy refused" not in said:
+            await asyncio.sleep(0.01)
+            said += "".join(capsys.readouterr())
+    path.write_text(policy([Pool("infer-l20", "L20")], acting={"poll": "7s"}))
+    await until(lambda: bool(act.adopted))
+    following.cancel()
+    assert [one.acting.poll.total_seconds() for one in act.adopted] == [7.0]
