@@ -47,6 +47,18 @@ class Sighted:
             while [one for _, one in self.api.open.values()].count(path) < count:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.005)
 
+    async def seen(self, uid: str) -> None:
+        """Something about this pod waits to be taken."""
+        async with asyncio.timeout(5):
+            while ("pod", uid) not in self.eyes._pending:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.005)
+
+    async def placed(self, version: str) -> None:
+        """Some watch has come to this version."""
+        async with asyncio.timeout(5):
+            while all(one.reflector._version != version for one in self.eyes._sources.values()):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.005)
+
     def count(self, name: str, kind: str) -> float | None:
         return self.registry.get_sample_value(f"gpu_rebalancer_{name}_total", {"kind": kind})
 
@@ -125,8 +137,7 @@ async def test_changes_of_one_object_that_nobody_took_are_told_once_as_it_now_is
     for name in ("", "n1", ""):
         sighted.api.put(PODS, pod("p1", node=name))
     sighted.api.put(PODS, pod("p2"))
-    await sighted.watching(PODS)
-    await asyncio.sleep(0.1)
+    await sighted.seen("p2")  # the last that was said
     assert said(list(await sighted.eyes.changes())) == [("Pod", "p1"), ("Pod", "p2")]
 
 
@@ -134,9 +145,8 @@ async def test_a_bookmark_moves_the_place_and_is_no_object(sighted: Sighted) -> 
     await sighted.eyes.snapshot("pod")
     await sighted.watching(PODS)
     await sighted.api.tell(PODS, "BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "5000"}})
-    await asyncio.sleep(0.05)
+    await sighted.placed("5000")
     sighted.api.cut()
-    await asyncio.sleep(0)
     async with asyncio.timeout(5):
         while len(sighted.api.watches) < 2:  # noqa: ASYNC110 - the fake tells nobody
             await asyncio.sleep(0.01)
