@@ -35,6 +35,7 @@ LOOK = 0.5  # seconds between two looks at memory
 AFTERWARDS = 30.0  # seconds for which memory is looked at once the picture is there
 EVERY = 15  # seconds between two looks at utilisation: the default
 SERVICES = 4
+ACTIVITIES = {"dwell": "20m", "freshness": "180s"}  # the defaults
 
 
 def populate(plane: ControlPlane, nodes: int) -> int:
@@ -149,7 +150,7 @@ def run(*, nodes: int = 500) -> dict[str, Any]:
         place = Place(
             folder / "product", CLUSTER, broker.bootstrap, _rights(plane), NAMESPACE, exporters.url, {}, extra
         )
-        product = stack.enter_context(Product(place, policy([Pool(LENDER, MODEL, nodes // 2)])))
+        product = stack.enter_context(Product(place, policy([Pool(LENDER, MODEL, nodes // 2)], activities=ACTIVITIES)))
         topics = (*v1.FACT_TOPICS.values(), v1.JOURNAL)
         heard = stack.enter_context(Stamped(broker.bootstrap, topics))
         starts = [one_start(name, product, heard) for name in ("first", "again")]
