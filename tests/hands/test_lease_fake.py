@@ -107,6 +107,20 @@ def test_one_of_two_leads_and_its_release_is_the_others_turn_at_once() -> None:
     played(story)
 
 
+def test_a_renewal_that_came_first_does_not_keep_the_lease_from_being_given_back() -> None:
+    """A renewal is cancelled with its work, but its request may have arrived."""
+
+    async def story() -> None:
+        kube = Kube()
+        one = Replica(kube, "one")
+        await until(lambda: one.leads, 5)
+        kube.put(LEASE, {**kube.objects[LEASE], "spec": {**spec(kube), "renewTime": stamp(datetime.now(UTC))}})
+        await one.end()
+        assert spec(kube)["holderIdentity"] == ""
+
+    played(story)
+
+
 def test_a_holder_that_cannot_renew_ends_its_work_before_it_expires_and_the_other_waits_it_out() -> None:
     async def story() -> None:
         kube = Kube()

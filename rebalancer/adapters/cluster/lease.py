@@ -179,6 +179,12 @@ class Leadership:
         within = min(self._settings.retry, holding.remaining())
         holding.drop()
         reply = await self._put(released(self._lease, datetime.now(UTC)), within)
+        if reply is not None and reply.status == 409:  # a renewal that was under way when work ended has come first
+            try:
+                await self._still_ours(holding, within)
+            except LeaseLost:
+                return
+            reply = await self._put(released(self._lease, datetime.now(UTC)), within)
         if reply is None or not reply.ok:
             log.info("lease not released, it expires", lease=self._name)
 
