@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import fleet
+from tests.servers import fleet, manifests
 from tests.servers.adminclient import JSON_PATCH, AdminClient, ApiError
 from tests.servers.audit import Call
 from tests.servers.boundloads import BoundLoads
@@ -103,6 +103,17 @@ def test_a_deleted_pod_takes_its_checkpoint_time(
     assert fleet.evict(control_plane, pod)[0] == 201
     control_plane.api.wait(lambda: not control_plane.api.exists(fleet.pod_path(pod)), IN_TIME, "the pod to be gone")
     assert time.monotonic() - began >= least
+
+
+def test_an_evicted_pod_of_a_job_that_ignores_disruptions_goes_too(control_plane: ControlPlane, space: str) -> None:
+    fleet.gpu_nodes(control_plane, "train-a100", "A100", 1, owner="training")
+    job = manifests.job("ignores", 1, manifests.training_template("ignores", Work()))
+    ignored = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+    job["spec"]["podFailurePolicy"] = {"rules": ignored}
+    control_plane.api.apply([job], namespace=space)
+    (pod,) = fleet.await_pods(control_plane, space, "ignores", 1)
+    assert fleet.evict(control_plane, pod)[0] == 201
+    control_plane.api.wait(lambda: not control_plane.api.exists(fleet.pod_path(pod)), IN_TIME, "the pod to be gone")
 
 
 def test_a_finalizer_holds_a_deleted_pod_until_it_is_released(control_plane: ControlPlane, space: str) -> None:
