@@ -249,8 +249,8 @@ def _every_gang(store: Store) -> set[str]:
 
 def _short(gang: str) -> tuple[str, str]:
     """What people call a gang: its own name, with or without the namespace."""
-    first, *_, last = gang.split("/")
-    return last, f"{first}/{last}"
+    parts = gang.split("/")
+    return parts[-1], f"{parts[0]}/{parts[-1]}"
 
 
 def _known(store: Store) -> Iterator[str]:
