@@ -79,7 +79,12 @@ class Bench:
     def _borrow(self, gangs: int) -> str:
         """As many gangs as nodes, each on a node of its own, all running; their namespace."""
         stage, space = self._stage, fleet.namespace(self._stage.plane, "train")
-        taken = {pod["spec"]["nodeName"] for pod in fleet.pods(stage.plane, stage.serving, "chat")}
+
+        def served() -> list[Any]:
+            return fleet.pods(stage.plane, stage.serving, "chat")
+
+        stage.await_("those that were scaled in to be gone", lambda: len(served()) == HOME, pool=self._pool.name)
+        taken = {pod["spec"]["nodeName"] for pod in served()}
         for number, node in enumerate(name for name in stage.nodes[self._pool.name] if name not in taken):
             name = f"gang-{number:02}"
             if number % 2:
