@@ -168,12 +168,13 @@ def _last(taken: list[tuple[Way, dict[str, float]]], *, held: bool) -> dict[str,
     return spread([row[trial.LAST] for row in rows], 1000.0, 1)
 
 
-def run(*, nodes: int = 40, rounds: int = 4, recalls: int = 12, warm: int = 3) -> dict[str, Any]:
+def run(*, nodes: int = 40, rounds: int = 1, recalls: int = 12, warm: int = 3) -> dict[str, Any]:
     """The figures, on a control plane and a broker of the run's own.
 
     Args:
         nodes: of the pool; four of them stay inference's.
-        rounds: how often all of them are lent and brought home.
+        rounds: how often all of them are lent and brought home. What a round lets demand rise by is learnt as headroom,
+            so that the next one lends less: more than one needs a policy that forgets in between.
         recalls: how many of a round come home by request; the others because a replica waits.
         warm: trials of each trigger that do not count.
     """
