@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rebalancer.core.units import Activity, NodeUid, PoolName
@@ -88,6 +88,15 @@ class DemandSample:
     gpus: float
     at: datetime
     source: str = ""
+
+
+def after(last: datetime | None, verdict: Verdict) -> Verdict:
+    """The verdict as it is told when the last one of its node was of ``last``: never as of an earlier moment.
+
+    Silence is judged as of now, a node that speaks as of its newest sample, which may be a little older: told as of
+    then, it would be taken for old news, and the node would stay unknown for as long as nothing about it changes.
+    """
+    return verdict if last is None or verdict.at >= last else replace(verdict, at=last)
 
 
 def worth_telling(before: Verdict | None, verdict: Verdict) -> bool:

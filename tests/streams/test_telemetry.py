@@ -174,3 +174,16 @@ async def test_poison_becomes_a_dead_letter_with_its_origin_and_the_next_is_judg
 async def test_a_sample_of_a_cluster_that_nobody_knows_is_a_dead_letter(lockstep: Bench) -> None:
     await lockstep.feed(encode_sample(sample("a", 0.9, NOW), "elsewhere"))
     assert len(lockstep.publisher.on(f"{v1.SAMPLE_DEVICE}.dlq")) == 1
+
+
+async def test_a_node_that_speaks_again_is_never_told_as_of_before_its_silence(live: Bench) -> None:
+    """Silence is judged as of now; the next sample was scraped a little earlier, and must not pass for old news."""
+    began = datetime.now(UTC)
+    await live.feed(encode_sample(sample("a", 0.01, began - timedelta(seconds=5)), CLUSTER))
+    (window,) = live.role.windows.values()
+    await live.role._look(1, window, began + timedelta(minutes=10))
+    await live.feed(encode_sample(sample("a", 0.01, began), CLUSTER))
+    told = [decode(*record[:4]) for record in live.publisher.on(v1.STATE_NODE)]
+    given = [one.verdict for one in told if isinstance(one, VerdictGiven)]
+    assert (given[-2].activity, given[-1].activity is Activity.UNKNOWN) == (Activity.UNKNOWN, False)
+    assert given[-1].at >= given[-2].at

@@ -24,7 +24,7 @@ from rebalancer.adapters.streams.publish import NotPublished, Posted, Publisher
 from rebalancer.adapters.translate import Barrier, encode_barrier, encode_heartbeat, encode_verdict, read
 from rebalancer.core.activity import NodeJudge
 from rebalancer.core.policy import Policy
-from rebalancer.core.telemetry import Heartbeat, NodeSample, Verdict, worth_telling
+from rebalancer.core.telemetry import Heartbeat, NodeSample, Verdict, after, worth_telling
 from rebalancer.wire import v1
 
 log = structlog.get_logger(__name__)
@@ -45,6 +45,8 @@ class Window:
 
     judges: dict[tuple[str, str], NodeJudge] = field(default_factory=dict)
     told: dict[tuple[str, str], Verdict] = field(default_factory=dict)
+    last: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    """Of when the last verdict was that was handed over, whether or not it was acknowledged."""
     outdated: set[tuple[str, str]] = field(default_factory=set)
     """Whose judge goes by a policy that is no longer in force; it still tells when its node falls silent."""
     newest: datetime | None = None
@@ -158,8 +160,9 @@ class Telemetry:
     async def _tell(self, window: Window, key: tuple[str, str], verdict: Verdict) -> bool:
         if not verdict.node or not worth_telling(window.told.get(key), verdict):
             return False
-        window.told[key] = verdict
-        cluster = key[0]
+        window.told[key], cluster = verdict, key[0]
+        verdict = after(window.last.get(key), verdict)
+        window.last[key] = verdict.at
         self._posted.append(await self._publisher.post(encode_verdict(verdict, cluster), cluster))
         return True
 
@@ -210,6 +213,7 @@ class Telemetry:
             if judge.newest is not None and (now - judge.newest).total_seconds() > FORGET_AFTER:
                 del window.judges[key]
                 window.told.pop(key, None)
+                window.last.pop(key, None)
                 window.outdated.discard(key)
 
     @property
