@@ -116,9 +116,9 @@ async def test_a_verdict_that_was_not_acknowledged_before_its_partition_went_sto
     live.publisher.away = True
     settle = live.publisher.settle
 
-    async def gone(posted: Any, patience: float = 1.0) -> None:
+    async def gone(posted: Any, patience: float = 1.0, *, again: bool = True) -> None:
         live.role.windows.clear()
-        await settle(posted, patience)
+        await settle(posted, patience, again=again)
 
     live.publisher.settle = gone  # type: ignore[method-assign]  # the rebalance comes while the broker is awaited
     await live.feed(encode_sample(sample("a", 0.9, datetime.now(UTC)), CLUSTER))

@@ -94,7 +94,7 @@ class Lockstep:
         alone: Callable[[datetime], Awaitable[None]] | None = None,
         resend: float = RESEND,
         patience: float = PATIENCE,
-        back: Callable[[], Awaitable[None]] | None = None,
+        back: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._world, self._publisher, self._cluster = world, publisher, cluster
         self._watch, self._alone, self._back = watch, alone, back
