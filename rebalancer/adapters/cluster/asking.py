@@ -7,19 +7,21 @@ for the next move is the core's to say.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from rebalancer.adapters.cluster.connection import Api, Reply
 from rebalancer.adapters.cluster.lease import Held
+from rebalancer.adapters.cluster.listing import Endless, pages
 from rebalancer.adapters.decode.eviction import eviction_answer
-from rebalancer.adapters.decode.objects import items, mapping, metadata, text
+from rebalancer.adapters.decode.objects import items, mapping
 from rebalancer.core.protocol.calls import Answer, AnswerKind
 
 MANAGER = "gpu-rebalancer"
 """Our name in the managedFields of what we write."""
-PAGE, PAGES = 500, 40
-"""Objects asked for at once, and pages of one list: 20,000 in one namespace or on one node are a fault."""
+PAGES = 40
+"""Pages of one list: 20,000 objects in one namespace or on one node are a fault."""
 
 
 class NotAnswered(Exception):  # noqa: N818 - says what happened
@@ -71,16 +73,14 @@ class Asked:
 
     async def listed(self, path: str, query: dict[str, str] | None = None) -> list[dict[str, Any]]:
         """All objects of a live list; raises NotAnswered when it could not be had whole."""
-        found: list[dict[str, Any]] = []
-        go_on = ""
-        for _ in range(PAGES):
-            asked = {**(query or {}), "limit": str(PAGE), **({"continue": go_on} if go_on else {})}
-            body = mapping(good(await self.send("GET", path, query=asked)).body)
-            found += [dict(one) for one in items(body.get("items"))]
-            go_on = text(metadata(body).get("continue"))
-            if not go_on:
-                return found
-        raise NotAnswered(Answer(AnswerKind.FAILED, message=f"{path}: more than {PAGE * PAGES} objects"))
+
+        async def ask(page: dict[str, str]) -> Mapping[str, Any]:
+            return mapping(good(await self.send("GET", path, query={**(query or {}), **page})).body)
+
+        try:
+            return [dict(one) async for body in pages(ask, PAGES) for one in items(body.get("items"))]
+        except Endless as error:
+            raise NotAnswered(Answer(AnswerKind.FAILED, message=f"{path}: {error}")) from error
 
 
 def answered(reply: Reply) -> Answer:

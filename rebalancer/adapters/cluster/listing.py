@@ -5,7 +5,7 @@ Bounded in pages and in time. What watches has its own lists; nothing is kept or
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from rebalancer.adapters.cluster.connection import Api
@@ -33,6 +33,28 @@ class NotListed(Exception):  # noqa: N818 - an answer, not a defect
         return self.status == TOO_MANY or self.status >= 500
 
 
+class Endless(Exception):  # noqa: N818 - an answer, not a defect
+    """A list goes on for longer than any list may."""
+
+
+async def pages(
+    ask: Callable[[dict[str, str]], Awaitable[Mapping[str, Any]]], most: int = PAGES
+) -> AsyncIterator[Mapping[str, Any]]:
+    """A list's bodies, page by page; ``ask`` gets what belongs into a page's query.
+
+    Raises:
+        Endless: it goes on after ``most`` pages. Beside it whatever ``ask`` raises.
+    """
+    token = ""
+    for _ in range(most):
+        body = await ask({"limit": str(PAGE), **({"continue": token} if token else {})})
+        yield body
+        token = text(metadata(body).get("continue"))
+        if not token:
+            return
+    raise Endless(f"more than {PAGE * most} objects")
+
+
 async def listed(api: Api, path: str, **query: str) -> AsyncIterator[Mapping[str, Any]]:
     """All objects under a path, each with the ``kind`` and ``apiVersion`` that lists leave out.
 
@@ -40,17 +62,17 @@ async def listed(api: Api, path: str, **query: str) -> AsyncIterator[Mapping[str
         NotListed: the server refused; 404 where it does not know the kind.
         ConnectionError, TimeoutError: it cannot be reached.
     """
-    token = ""
-    for _ in range(PAGES):
-        asked = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
-        reply = await api.request("GET", path, query=asked, timeout=PATIENCE)
+
+    async def ask(page: dict[str, str]) -> Mapping[str, Any]:
+        reply = await api.request("GET", path, query={**query, **page}, timeout=PATIENCE)
         if not reply.ok:
             raise NotListed(path, reply.status, reply.message)
-        body = mapping(reply.body)
-        said = {"apiVersion": text(body.get("apiVersion")), "kind": text(body.get("kind")).removesuffix("List")}
-        for raw in items(body.get("items")):
-            yield {**said, **raw}
-        token = text(metadata(body).get("continue"))
-        if not token:
-            return
-    raise NotListed(path, 500, f"the list does not end within {PAGES} pages")
+        return mapping(reply.body)
+
+    try:
+        async for body in pages(ask):
+            said = {"apiVersion": text(body.get("apiVersion")), "kind": text(body.get("kind")).removesuffix("List")}
+            for raw in items(body.get("items")):
+                yield {**said, **raw}
+    except Endless as error:
+        raise NotListed(path, 500, str(error)) from error

@@ -17,12 +17,11 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from rebalancer.adapters.cluster.connection import Api, Query
+from rebalancer.adapters.cluster.listing import Endless, pages
 from rebalancer.adapters.cluster.watching import Watching
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
-PAGE = 500
-"""Objects a page, as kubectl and client-go ask for: some megabytes of pods at most."""
 LIST_TIMEOUT = 30.0
 """Seconds for a page; the API server itself gives up after 60."""
 LIST_TRIES = 3
@@ -38,6 +37,10 @@ PAUSES = (0.1, 5.0)
 BRIEF = 1.0
 """A watch that ends sooner than this, in seconds, counts as a failure: a server must not be asked in a tight loop."""
 GONE, TOO_MANY = 410, 429
+
+
+class Expired(Exception):  # noqa: N818 - an answer, not a defect
+    """What a list would go on from is no longer kept."""
 
 
 class Refused(ConnectionError):  # noqa: N818 - says what happened
@@ -108,38 +111,40 @@ class Reflector:
             ConnectionError, TimeoutError: it did not answer.
         """
         for _ in range(LIST_TRIES):
-            listed = await self._listed(read)
-            if listed is not None:
-                self._watching.lists.labels(self.resource.of).inc()
-                return listed
+            try:
+                listed = await self._listed(read)
+            except Expired:
+                continue
+            except Endless as error:
+                raise self._refused(GONE, str(error)) from error
+            self._watching.lists.labels(self.resource.of).inc()
+            return listed
         raise Refused(self.resource.path, GONE, "it expired before it was read to its end, each time")
 
-    async def _listed(self, read: Callable[[dict[str, Any]], T]) -> Listed[T] | None:
+    async def _listed(self, read: Callable[[dict[str, Any]], T]) -> Listed[T]:
         found: list[T] = []
-        more = ""
-        while True:
-            body = await self._page(more)
-            if body is None:
-                return None
+        version = ""
+        async for body in pages(self._page):
+            version = str((body.get("metadata") or {}).get("resourceVersion") or "")
             for raw in body.get("items") or ():
                 found.append(read(self.resource.whole(raw)))
                 if len(found) % 50 == 0:
                     await asyncio.sleep(0)  # a large page must not starve the other roles
-            meta = body.get("metadata") or {}
-            more = str(meta.get("continue") or "")
-            if not more:
-                return Listed(found, str(meta.get("resourceVersion") or ""))
+        return Listed(found, version)
 
-    async def _page(self, more: str) -> dict[str, Any] | None:
-        """A page, None when the list that it continues has expired."""
-        query: Query = {**self.resource.query, "limit": PAGE, **({"continue": more} if more else {})}
+    async def _page(self, page: dict[str, str]) -> dict[str, Any]:
+        """One page; raises Expired when the list that it continues is no longer kept."""
+        query: Query = {**self.resource.query, **page}
         reply = await self._api.request("GET", self.resource.path, query=query, timeout=LIST_TIMEOUT)
-        if reply.status == GONE and more:
-            return None
+        if reply.status == GONE and "continue" in page:
+            raise Expired
         if not reply.ok or not isinstance(reply.body, dict):
-            self._watching.refused.labels(self.resource.of).inc()
-            raise Refused(self.resource.path, reply.status, reply.message)
+            raise self._refused(reply.status, reply.message)
         return reply.body
+
+    def _refused(self, status: int, why: str) -> Refused:
+        self._watching.refused.labels(self.resource.of).inc()
+        return Refused(self.resource.path, status, why)
 
     # -- the watch ---------------------------------------------------------------------------------------------
 
