@@ -7,19 +7,17 @@ must learn of another policy.
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from uuid import uuid4
 
 import aiohttp
 
 from rebalancer.adapters.cluster.connection import Api
 from rebalancer.adapters.cluster.exporters import ExporterSource
 from rebalancer.adapters.cluster.eyes import ClusterEyes
-from rebalancer.adapters.cluster.lease import Held, Leadership
+from rebalancer.adapters.cluster.lease import Held, Leadership, process_name
 from rebalancer.adapters.cluster.places import Places
 from rebalancer.adapters.cluster.sampling import Ours, Sampling
 from rebalancer.adapters.cluster.watching import Watching
@@ -50,8 +48,7 @@ class Ground:
     publisher: Publisher
     metrics: Metrics
     stack: AsyncExitStack
-    identity: str = field(default_factory=lambda: f"{socket.gethostname()}_{uuid4().hex[:12]}")
-    """Names this process in Leases; never used twice, so that a restart does not take itself for the holder."""
+    identity: str = field(default_factory=process_name)
 
     def leadership(self, role: str, waiting: Callable[[], None]) -> Leadership:
         """The Lease of a role; ``waiting`` is called now and then while somebody else holds it."""

@@ -5,11 +5,10 @@ Puts the rooms together for the commands `preflight` and `retire`; decides and w
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable
 
 from rebalancer.adapters.cluster.connection import Api
+from rebalancer.adapters.cluster.lease import process_name
 from rebalancer.adapters.cluster.preflight import Inspection
 from rebalancer.adapters.cluster.retire import Retirement
 from rebalancer.adapters.decode.dialects import dialect
@@ -27,7 +26,7 @@ def retirement(api: Api, settings: Settings, tell: Callable[[str], None]) -> Ret
     at, policy = settings.kubernetes, _policy(settings)
     if at is None:
         raise NoCluster("the settings name no cluster (kubernetes)")
-    identity = f"retire-{socket.gethostname()}-{os.getpid()}"
+    identity = f"retire-{process_name()}"
     return Retirement(api, at.namespace, settings.lease, policy, Reading(dialect(policy)), identity, tell)
 
 

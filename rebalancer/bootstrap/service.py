@@ -7,7 +7,6 @@ the platform restarts the process, and state is rebuilt.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -22,7 +21,6 @@ from rebalancer.adapters.cluster.watching import Watching
 from rebalancer.adapters.decode.dialects import dialect
 from rebalancer.adapters.decode.kubernetes import Reading
 from rebalancer.adapters.metrics import Metrics
-from rebalancer.adapters.policyfile import PolicyRefused, load_policy
 from rebalancer.adapters.serving import pages, serving
 from rebalancer.adapters.streams import decide, telemetry
 from rebalancer.adapters.streams.act import Act
@@ -38,6 +36,7 @@ from rebalancer.adapters.streams.sources import Sources
 from rebalancer.adapters.streams.telemetry import Telemetry
 from rebalancer.bootstrap.atcluster import Collecting, Ground, begin_collect
 from rebalancer.bootstrap.leading import LedAct
+from rebalancer.bootstrap.policywatch import PolicyFile
 from rebalancer.bootstrap.withoutkafka import may_act, until_answered
 from rebalancer.core.policy import Policy
 from rebalancer.settings import KubernetesSettings, NoCluster, Role, Settings
@@ -45,8 +44,6 @@ from rebalancer.simulate.files import open_scenario
 from rebalancer.simulate.realtime import RealTime
 
 log = structlog.get_logger(__name__)
-POLICY_EVERY = 10.0
-"""Seconds between looks at the policy file."""
 Work = Callable[[], Awaitable[None]]
 
 
@@ -103,12 +100,12 @@ class Service:
         self._act: Act | LedAct | None = None
         self._sources: Sources | None = None
         self._known: Explaining | None = None
-        self._digest = self._refused = ""
+        self._file = PolicyFile(settings.policy)
 
     async def begin(self) -> list[Work]:
         """Start everything; what is returned runs until cancelled."""
         settings = self._settings
-        policy = self._read_policy()
+        policy = self._file.read()
         publisher = await self._stack.enter_async_context(
             Publisher(settings.kafka, settings.partitions, settings.placed)
         )
@@ -120,7 +117,7 @@ class Service:
             await self._begin_at_kubernetes(settings.kubernetes, policy, publisher)
         elif settings.roles & {Role.COLLECT, Role.ACT}:
             self._begin_at_cluster(policy, publisher)
-        self._works.append(self._watch_policy)
+        self._works.append(lambda: self._file.follow(self._adopt, self._refuse))
         self._begin_telling(publisher.partition(settings.cluster))
         if settings.http.port:
             app = pages(self._metrics, self._healths, self._known)
@@ -152,7 +149,7 @@ class Service:
         self._healths.append(role.health)
 
     async def _begin_decide(self, policy: Policy, publisher: Publisher) -> None:
-        policies = {self._settings.cluster: (policy, self._digest)}
+        policies = {self._settings.cluster: (policy, self._file.digest)}
         role = Decide(self._app(decide.GROUP), policies, publisher, self._metrics)
         await role.start()
         self._stack.push_async_callback(role.stop)
@@ -205,34 +202,13 @@ class Service:
 
     # -- policy ----------------------------------------------------------------------------------------------
 
-    def _read_policy(self) -> Policy:
-        self._digest = hashlib.sha256(self._settings.policy.read_bytes()).hexdigest()
-        return load_policy(self._settings.policy)
-
-    async def _watch_policy(self) -> None:
-        while True:
-            await asyncio.sleep(POLICY_EVERY)
-            before, refused = self._digest, self._refused
-            try:
-                policy = self._read_policy()
-            except (PolicyRefused, OSError) as error:
-                self._refused = str(error)
-                if self._refused != refused:
-                    await self._refuse(self._refused)
-                continue
-            self._refused = ""
-            if self._digest != before or refused:
-                await self._adopt(policy)
-
     async def _refuse(self, why: str) -> None:
-        log.error("policy refused, the old one stays", why=why)
         if self._decide is not None:
             await self._decide.refuse(self._settings.cluster, why)
 
     async def _adopt(self, policy: Policy) -> None:
-        log.info("policy adopted", digest=self._digest[:12])
         if self._decide is not None:
-            await self._decide.adopt(self._settings.cluster, policy, self._digest)
+            await self._decide.adopt(self._settings.cluster, policy, self._file.digest)
         if self._telemetry is not None:
             self._telemetry.adopt(self._settings.cluster, policy)
         if self._collecting is not None:

@@ -8,30 +8,26 @@ A policy file that changes meanwhile is adopted. No alerts are sent: which ones 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
-from uuid import uuid4
 
 import structlog
 
 from rebalancer.adapters.cluster.connection import connected
+from rebalancer.adapters.cluster.lease import process_name
 from rebalancer.adapters.cluster.watching import Watching
 from rebalancer.adapters.metrics import Metrics
-from rebalancer.adapters.policyfile import PolicyRefused, load_policy
 from rebalancer.adapters.serving import pages, serving
 from rebalancer.adapters.streams.connection import Unreachable
 from rebalancer.adapters.streams.publish import Publisher
 from rebalancer.bootstrap.leading import LedAct
+from rebalancer.bootstrap.policywatch import PolicyFile
+from rebalancer.core.policy import Policy
 from rebalancer.settings import Role, Settings
 
 log = structlog.get_logger(__name__)
 AGAIN = 5.0
 """Seconds between two attempts to reach a broker."""
-POLICY_EVERY = 10.0
-"""Seconds between looks at the policy file, as with a broker."""
 TELLING, PAUSE = 10.0, 0.5
 """Seconds for which a broker that answers is offered what was done alone, and between two offers: leaders are elected
 in less."""
@@ -59,15 +55,17 @@ async def until_answered(settings: Settings, until: Callable[[list[Work]], Await
         publisher = Publisher(settings.kafka, settings.partitions, settings.placed)
         stack.push_async_callback(publisher.stop)
         api = await stack.enter_async_context(connected(at))
-        identity = f"{socket.gethostname()}_{uuid4().hex[:12]}"
-        text = settings.policy.read_bytes()  # before it is read as a policy: a change in between is adopted later
-        policy, watching = load_policy(settings.policy), Watching(metrics.registry)
-        act = LedAct(settings, api, at.namespace, identity, policy, publisher, metrics, watching)
+        file, watching = PolicyFile(settings.policy), Watching(metrics.registry)
+        act = LedAct(settings, api, at.namespace, process_name(), file.read(), publisher, metrics, watching)
         act.health.began(settings.partition)
         if settings.http.port:
             app = pages(metrics, [act.health])
             await stack.enter_async_context(serving(app, settings.http.host, settings.http.port))
-        await until([act.run, lambda: _answered(publisher, act), lambda: _follow_policy(settings.policy, text, act)])
+
+        async def adopt(policy: Policy) -> None:
+            act.adopt_policy(policy)
+
+        await until([act.run, lambda: _answered(publisher, act), lambda: file.follow(adopt, _nobody)])
 
 
 async def _answered(publisher: Publisher, act: LedAct) -> None:
@@ -93,21 +91,5 @@ async def _told(act: LedAct) -> None:
         log.error("what was done without Kafka is not told: the broker does not take it")  # noqa: TRY400 - no defect
 
 
-async def _follow_policy(path: Path, text: bytes, act: LedAct) -> None:
-    """Adopt what changes in the file, or say once why it is refused. ``text``: what is in force."""
-    refused = ""
-    while True:
-        await asyncio.sleep(POLICY_EVERY)
-        try:
-            found = await asyncio.to_thread(path.read_bytes)
-            if found == text:
-                continue
-            policy = load_policy(path)
-        except (PolicyRefused, OSError) as error:
-            if str(error) != refused:
-                log.error("policy refused, the old one stays", why=str(error))  # noqa: TRY400 - told in one sentence
-            refused = str(error)
-            continue
-        act.adopt_policy(policy)
-        text, refused = found, ""
-        log.info("policy adopted", digest=hashlib.sha256(text).hexdigest()[:12])
+async def _nobody(_: str) -> None:
+    """A refused policy is in the log; nobody else could be told."""

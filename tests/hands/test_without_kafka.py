@@ -22,7 +22,6 @@ from rebalancer.bootstrap import withoutkafka
 from rebalancer.bootstrap.leading import LedAct
 from rebalancer.bootstrap.service import run
 from rebalancer.core.plan import Outcome, Plan, Result
-from rebalancer.core.policy import Policy
 from rebalancer.core.protocol.fallback import ALONE
 from rebalancer.core.stimuli import OutcomeReported
 from rebalancer.core.units import ON_LOAN
@@ -139,32 +138,3 @@ async def test_what_was_done_alone_is_offered_until_taken_but_not_for_ever(
     alone = Alone(taken_at)
     await asyncio.wait_for(withoutkafka._told(cast("LedAct", alone)), 5)
     assert 3 <= alone.offers <= most
-
-
-class Adopting:
-    """An act that notes the policies it is given."""
-
-    def __init__(self) -> None:
-        self.adopted: list[Policy] = []
-
-    def adopt_policy(self, policy: Policy) -> None:
-        self.adopted.append(policy)
-
-
-async def test_a_policy_that_changes_while_there_is_no_broker_is_adopted_once_and_a_wrong_one_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(withoutkafka, "POLICY_EVERY", 0.01)
-    path, act = tmp_path / "policy.yaml", Adopting()
-    path.write_text(policy([Pool("infer-l20", "L20")]))
-    following = asyncio.create_task(withoutkafka._follow_policy(path, path.read_bytes(), cast("LedAct", act)))
-    said = ""
-    path.write_text("pools: nonsense")
-    async with asyncio.timeout(5):
-        while "policy refused" not in said:
-            await asyncio.sleep(0.01)
-            said += "".join(capsys.readouterr())
-    path.write_text(policy([Pool("infer-l20", "L20")], acting={"poll": "7s"}))
-    await until(lambda: bool(act.adopted))
-    following.cancel()
-    assert [one.acting.poll.total_seconds() for one in act.adopted] == [7.0]

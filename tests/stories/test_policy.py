@@ -9,7 +9,7 @@ import pytest
 from rebalancer.adapters.store import RawRecord, Store
 from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.adapters.streams.reader import read_to_end
-from rebalancer.bootstrap import service
+from rebalancer.bootstrap import policywatch, service
 from rebalancer.core.instructions import RaiseAlert
 from rebalancer.core.reasons import Reason
 from rebalancer.settings import HttpSettings, Role, Settings
@@ -25,7 +25,7 @@ CHANGED = VALID + "activities: {dwell: 25m}\n"
 async def test_an_invalid_policy_is_refused_with_its_path_and_line_the_old_one_stays_and_an_alert_is_raised(
     fresh: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "POLICY_EVERY", 0.1)
+    monkeypatch.setattr(policywatch, "EVERY", 0.1)
     file = tmp_path / "policy.yaml"
     file.write_text(VALID)
     settings = Settings(

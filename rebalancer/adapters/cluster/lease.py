@@ -15,10 +15,12 @@ Nothing is decided here about the work itself; no write is made for it here.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, Final
+from uuid import uuid4
 
 import structlog
 
@@ -32,6 +34,11 @@ Least = Callable[[], Awaitable[int]]
 """The least epoch that may be taken: above every one that was ever written onto a node."""
 LONGEST = 300.0
 """Seconds that a lease is waited for at most: the longest duration that settings allow."""
+
+
+def process_name() -> str:
+    """Names this process in Leases; never used twice, so that a restart does not take itself for the holder."""
+    return f"{socket.gethostname()}_{uuid4().hex[:12]}"
 
 
 def steady() -> float:
