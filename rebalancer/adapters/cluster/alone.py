@@ -7,22 +7,17 @@ patches hold as ever. Nothing is decided or lent here; the lease must be held by
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 import structlog
 
-from rebalancer.adapters.cluster.connection import Api
-from rebalancer.adapters.cluster.listing import NotListed, listed
-from rebalancer.adapters.cluster.live import gang_objects
-from rebalancer.adapters.decode.errors import DecodeError
-from rebalancer.adapters.decode.kubernetes import Reading, decode_object
+from rebalancer.adapters.cluster.listing import NotListed
 from rebalancer.core.facts import Budget, Control, Node, Pod
 from rebalancer.core.optout import marked
 from rebalancer.core.plan import Outcome, Result
 from rebalancer.core.policy import Policy
-from rebalancer.core.ports import Hands
+from rebalancer.core.ports import Eyes, Hands
 from rebalancer.core.protocol.actor import Actor
 from rebalancer.core.protocol.brakes import nodes as plan_nodes
 from rebalancer.core.protocol.calls import Call
@@ -34,39 +29,14 @@ from rebalancer.core.units import NodeUid, PlanId
 log = structlog.get_logger(__name__)
 LOOK_EVERY = 5.0
 """Seconds between full looks at the cluster: three lists, far cheaper than what they wait for."""
-LISTS = {"node": "/api/v1/nodes", "pod": "/api/v1/pods", "budget": "/apis/policy/v1/poddisruptionbudgets",
-         "namespace": "/api/v1/namespaces"}  # fmt: skip
-
-
-async def facts(api: Api, of: str, reading: Reading) -> list[Fact]:
-    """All objects of a kind of :data:`LISTS` as facts; one that cannot be read is left out and told.
-
-    Raises:
-        NotListed, ConnectionError, TimeoutError: as :func:`listed`.
-    """
-    return await read_all(listed(api, LISTS[of]), of, reading)
-
-
-async def read_all(raws: AsyncIterator[Mapping[str, Any]], of: str, reading: Reading) -> list[Fact]:
-    """Raw objects as facts, as :func:`facts` has them; raises what their iterator raises."""
-    found: list[Fact] = []
-    async for raw in raws:
-        try:
-            fact = decode_object(raw, reading)
-        except DecodeError as unreadable:
-            log.warning("an object cannot be read", kind=of, why=str(unreadable))
-            continue
-        found += [fact] if fact is not None else []
-    return found
 
 
 class Alone:
     """One actor and its eyes, until everything is home."""
 
-    def __init__(  # noqa: PLR0917 - made in one place
-        self, api: Api, hands: Hands, policy: Policy, reading: Reading, epoch: int, tell: Callable[[str], None]
-    ) -> None:
-        self._api, self._hands, self._policy, self._reading, self._tell = api, hands, policy, reading, tell
+    def __init__(self, eyes: Eyes, hands: Hands, policy: Policy, epoch: int, tell: Callable[[str], None]) -> None:
+        """``eyes`` look at the cluster as it is at that moment, and may raise NotListed."""
+        self._eyes, self._hands, self._policy, self._tell = eyes, hands, policy, tell
         self._control = Control(retired=True)
         self._actor = Actor(policy, epoch)
         self._actor.control(self._control)
@@ -95,12 +65,12 @@ class Alone:
     async def _look(self) -> bool:
         """Plan for what is still out; False if nothing is. A look that fails is taken again later."""
         try:
-            nodes = [one for one in await facts(self._api, "node", self._reading) if isinstance(one, Node)]
+            nodes = [one for one in await self._eyes.snapshot("node") if isinstance(one, Node)]
             if not any(node.mark is not None for node in nodes):
                 return False
-            pods = [one for one in await facts(self._api, "pod", self._reading) if isinstance(one, Pod)]
+            pods = [one for one in await self._eyes.snapshot("pod") if isinstance(one, Pod)]
             pods = marked(pods, await self._others())
-            budgets = [one for one in await facts(self._api, "budget", self._reading) if isinstance(one, Budget)]
+            budgets = [one for one in await self._eyes.snapshot("budget") if isinstance(one, Budget)]
         except (ConnectionError, TimeoutError, NotListed) as error:
             if isinstance(error, NotListed) and not error.passing:
                 raise
@@ -118,8 +88,7 @@ class Alone:
         """Who may have opted out for their pods; nobody is asked where the policy takes them all the same."""
         if self._policy.pace.recall_while_paused:
             return []
-        spaces = await facts(self._api, "namespace", self._reading)
-        return spaces + await read_all(gang_objects(self._api), "group", self._reading)
+        return [*await self._eyes.snapshot("namespace"), *await self._eyes.snapshot("group")]
 
     def _told_of(self, kept: Mapping[str, Because], nodes: Iterable[Node]) -> None:
         """Who waits here hears once for whom a node stays out."""

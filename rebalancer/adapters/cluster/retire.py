@@ -15,16 +15,20 @@ from functools import partial
 from typing import Literal, TypeVar
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from rebalancer.adapters.cluster import brakes, traces
-from rebalancer.adapters.cluster.alone import Alone, facts
+from rebalancer.adapters.cluster.alone import Alone
 from rebalancer.adapters.cluster.connection import MERGE, Api
 from rebalancer.adapters.cluster.findings import some
 from rebalancer.adapters.cluster.hands import ClusterHands
 from rebalancer.adapters.cluster.holders import Holder, lease_path
 from rebalancer.adapters.cluster.lease import Held, Leadership
 from rebalancer.adapters.cluster.listing import NotListed, listed
+from rebalancer.adapters.cluster.live import LiveEyes, least_epoch
+from rebalancer.adapters.cluster.sight import Sight
 from rebalancer.adapters.cluster.sweeping import Sweeper
+from rebalancer.adapters.cluster.watching import Watching
 from rebalancer.adapters.decode.kubernetes import Reading
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.core.facts import Control, Node
@@ -82,10 +86,12 @@ class Retirement:
     identity: str
     tell: Tell
     _holders: dict[str, Holder] = field(init=False)
+    _eyes: LiveEyes = field(init=False)
     _told: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         names = {role: f"{self.lease.name}-{role}" for role in ROLES}
+        self._eyes = LiveEyes(self.api, self.namespace, Sight(self.reading, Watching(CollectorRegistry())))
         self._holders = {role: Holder(self.api, self.namespace, name) for role, name in names.items()}
 
     async def run(self, wanted: Retiring) -> Ended:
@@ -124,7 +130,7 @@ class Retirement:
     async def _bring_home(self, held: Held) -> None:
         hands = ClusterHands(self.api, held, self.policy.acting, self.reading, Metrics(["act"]))
         try:
-            await Alone(self.api, hands, self.policy, self.reading, held.epoch, self._say).bring_home()
+            await Alone(self._eyes, hands, self.policy, held.epoch, self._say).bring_home()
         finally:
             await hands.settled()
 
@@ -132,7 +138,7 @@ class Retirement:
         return tuple(sorted(node.name for node in await self._nodes() if node.mark is not None))
 
     async def _nodes(self) -> list[Node]:
-        return [one for one in await facts(self.api, "node", self.reading) if isinstance(one, Node)]
+        return [one for one in await self._eyes.snapshot("node") if isinstance(one, Node)]
 
     # -- nobody there to lend anew ---------------------------------------------------------------------------
 
@@ -178,7 +184,7 @@ class Retirement:
     async def _leading(self, ends: float, work: Callable[[Held], Awaitable[None]]) -> bool:
         """Do this while holding act's Lease; False if it was not over in time."""
         leadership = Leadership(
-            self.api, self.lease, self.namespace, "act", self.identity, Metrics(["act"]), self._least
+            self.api, self.lease, self.namespace, "act", self.identity, Metrics(["act"]), lambda: least_epoch(self.api)
         )
         try:
             async with asyncio.timeout_at(ends) as limit:
@@ -188,10 +194,6 @@ class Retirement:
                 raise
             return False
         return True
-
-    async def _least(self) -> int:
-        """Above every epoch that stands on a node."""
-        return 1 + max((node.mark.epoch for node in await self._nodes() if node.mark is not None), default=0)
 
     async def _clear(self, held: Held) -> Ended:
         if out := await self._out():
