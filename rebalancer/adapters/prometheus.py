@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import orjson
 
+from rebalancer.adapters.bodies import whole
 from rebalancer.adapters.decode.dcgm_rows import NAMES, Row, device_of
 from rebalancer.adapters.decode.errors import SourceFailedError
 from rebalancer.adapters.decode.moments import epoch
@@ -26,7 +27,7 @@ RANGE = 90
 SAME = timedelta(seconds=1)
 """Rows of one device and metric that lie closer are copies of one scrape (a pod's, a job's); older ones ended."""
 ANSWER_LIMIT = 256 * 1024 * 1024
-"""Bytes of an answer: ten times what 10,000 GPUs need."""
+"""Bytes of an answer: a bound on memory, not on fleets; a larger one is refused and counted."""
 UNITS = "(_ratio|_percent|_watts|_celsius)?(_total)?"
 
 
@@ -73,14 +74,7 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
     if not 200 <= answer.status < 300:
         said = (await answer.content.read(500)).decode("utf-8", "replace")
         raise SourceFailedError(STAGE, f"the query API answered {answer.status}: {said}")
-    parts: list[bytes] = []
-    size = 0
-    async for part in answer.content.iter_chunked(1 << 16):
-        parts.append(part)
-        size += len(part)
-        if size > ANSWER_LIMIT:
-            raise SourceFailedError(STAGE, f"the answer is larger than {ANSWER_LIMIT} bytes")
-    return b"".join(parts)
+    return await whole(answer, ANSWER_LIMIT, STAGE)
 
 
 def rows_of(raw: bytes) -> list[Row]:

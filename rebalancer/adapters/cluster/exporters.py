@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 import aiohttp
 import structlog
 
+from rebalancer.adapters.bodies import whole
 from rebalancer.adapters.cluster.places import Exporter
 from rebalancer.adapters.decode.dcgm_nodes import NODE_KEYS
 from rebalancer.adapters.decode.dcgm_rows import Row
@@ -26,7 +27,7 @@ log = structlog.get_logger(__name__)
 AT_ONCE = 32
 """Pages fetched at the same time: 1,000 nodes take some seconds, and no file descriptors run out."""
 PAGE_LIMIT = 32 * 1024 * 1024
-"""Bytes of a page: a hundred times what an exporter with 8 GPUs under MIG writes."""
+"""Bytes of a page: a bound on memory; a larger one is refused and its node turns unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +63,12 @@ class ExporterSource:
                 async with self._session.get(
                     url, timeout=aiohttp.ClientTimeout(total=self._settings.timeout)
                 ) as answer:
-                    body = await _body(answer)
+                    body = await whole(answer, PAGE_LIMIT, "exporter")
                 page = decode_page(body, answer.status)
             except (aiohttp.ClientError, OSError, TimeoutError, SourceFailedError) as error:
                 log.warning("exporter said nothing", node=exporter.node, url=url, error=str(error) or repr(error))
                 return None
         return _placed(page.rows, exporter.node, datetime.now(UTC))
-
-
-async def _body(answer: aiohttp.ClientResponse) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for part in answer.content.iter_chunked(1 << 16):
-        parts.append(part)
-        size += len(part)
-        if size > PAGE_LIMIT:
-            raise SourceFailedError("exporter", f"the page is larger than {PAGE_LIMIT} bytes")
-    return b"".join(parts)
 
 
 def _placed(rows: Iterable[Row], node: str, now: datetime) -> list[Row]:
