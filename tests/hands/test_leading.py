@@ -114,6 +114,8 @@ async def test_a_closing_taint_that_a_crash_left_is_undone_after_its_quarantine(
     two.kube.put(NODE, raw_node("n1", FOREIGN, RAW_OWNER, {"key": CLOSING, "effect": "NoSchedule"}))
     two.begin()
     await until(lambda: two.kube.objects[NODE]["spec"]["taints"] == [FOREIGN, RAW_OWNER])
+    assert len(two.kube.asked_for("PATCH")) == 1
+    assert LOAN not in two.kube.objects[NODE]["metadata"]["annotations"]
 
 
 async def test_the_other_stands_by_ready_and_takes_over_under_a_higher_epoch(two: Two) -> None:
@@ -166,6 +168,8 @@ async def test_what_was_done_alone_is_told_although_another_leads_by_then(
     await until(lambda: role.health.standby)
     two.told[0].away = False
     await until(lambda: ("restore", "done") in results(two.told[0]))
+    assert role.health.standby
+    assert results(two.told[0]).count(("restore", "done")) == 1
 
 
 async def test_what_was_done_alone_is_offered_once_more_when_the_process_ends(two: Two) -> None:

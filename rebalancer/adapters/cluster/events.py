@@ -60,10 +60,6 @@ def camel(reason: Reason) -> str:
     return "".join(part.capitalize() for part in reason.value.split("-"))
 
 
-REASONS = frozenset({*DONE.values(), NOTICE, *map(camel, Reason)})
-"""All reasons that an event of ours may have."""
-
-
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What an event is about. ``path``: where its uid can be looked up when it is not known."""
