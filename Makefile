@@ -38,7 +38,7 @@ bench: setup ## the figures of the design into build/bench.json
 	@mkdir -p build
 	$(BIN)/python -m tests.bench --out build/bench.json
 
-bench-cluster: setup ## the figures at a real control plane, beside rivals, into build/bench-cluster.json; 45 minutes
+bench-cluster: setup ## the figures at a real control plane, beside rivals, into build/bench-cluster.json
 	$(BIN)/python -m tests.bench.cluster --out build/bench-cluster.json
 
 manifests: setup ## write the plain manifests and the chart's generated files anew
