@@ -256,6 +256,32 @@ def test_a_member_that_hangs_delays_no_other() -> None:
     assert cluster.evicted == {"p1": 1}
 
 
+@pytest.mark.parametrize(
+    ("covered", "most"),
+    [
+        pytest.param((), 4, id="no budget: side by side"),
+        pytest.param(("pdb",), 1, id="one budget: in turn, for they conflict at the server"),
+    ],
+)
+def test_evictions_are_asked_for_at_once_as_far_as_no_budget_is_shared(covered: tuple[str, ...], most: int) -> None:
+    cluster = lent_cluster("n1", "n2", pods=GANG)
+    if covered:
+        cluster.budgets["a"] = budget(4)
+    unanswered: list[int] = []
+
+    class Watched(Driver):
+        def round(self) -> bool:
+            before = len(cluster.real_evictions())
+            went_on = super().round()
+            unanswered.append(len(cluster.real_evictions()) - before)
+            return went_on
+
+    driver = Watched(cluster).feed(take_back(cluster, budgets=covered)).run()
+    assert max(unanswered) == most
+    assert cluster.evicted == {"p0": 1, "p1": 1, "p2": 1, "p3": 1}
+    assert driver.results()[2] == DONE[1]
+
+
 def test_a_budget_that_closes_in_the_middle_is_a_split_gang_that_is_told_and_finished() -> None:
     cluster = small()
     cluster.budgets["a"] = budget(2)
