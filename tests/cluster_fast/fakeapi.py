@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -200,21 +199,6 @@ async def fake_api() -> AsyncIterator[FakeApi]:
     finally:
         fake.cut()
         await runner.cleanup()
-
-
-def kubeconfig(url: str, folder: Path) -> Path:
-    """A kubeconfig for a server without certificates."""
-    place = folder / "kubeconfig"
-    place.write_text(
-        f"""apiVersion: v1
-kind: Config
-clusters: [{{name: fake, cluster: {{server: "{url}"}}}}]
-users: [{{name: us, user: {{token: secret-of-the-test}}}}]
-contexts: [{{name: fake, context: {{cluster: fake, user: us}}}}]
-current-context: fake
-"""
-    )
-    return place
 
 
 def pod(uid: str, name: str = "", node: str = "", **spec: Any) -> dict[str, Any]:

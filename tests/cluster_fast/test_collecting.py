@@ -15,7 +15,8 @@ from rebalancer.adapters.streams.publish import Publisher
 from rebalancer.bootstrap.atcluster import Collecting, Ground, begin_collect
 from rebalancer.settings import DcgmSettings, KubernetesSettings, LeaseSettings, NoCluster, Settings
 from rebalancer.wire import v1
-from tests.cluster_fast.fakeapi import FakeApi, fake_api, kubeconfig, node, pod
+from tests.cluster_fast.fakeapi import FakeApi, fake_api, node, pod
+from tests.hands.fakeapi import kubeconfig
 from tests.streams.fakes import FakePublisher
 from tests.streams.things import POLICY
 
@@ -37,7 +38,7 @@ class Replica:
 
 @asynccontextmanager
 async def replica(api: FakeApi, folder: Path, dcgm: DcgmSettings | None = None) -> AsyncIterator[Replica]:
-    at = KubernetesSettings(kubeconfig=kubeconfig(api.url, folder))
+    at = KubernetesSettings(kubeconfig=kubeconfig(folder, api.url))
     settings = Settings(
         cluster="berlin",
         kafka=KafkaSettings(bootstrap="127.0.0.1:1"),

@@ -18,7 +18,8 @@ from rebalancer.core.facts import Control, GangSpec, Node, Pod
 from rebalancer.core.ports import SightLost
 from rebalancer.core.stimuli import FactDeleted, FactObserved
 from rebalancer.settings import KubernetesSettings
-from tests.cluster_fast.fakeapi import CLAIMS, EXTRA, JOBSETS, FakeApi, fake_api, kubeconfig, node, pod
+from tests.cluster_fast.fakeapi import CLAIMS, EXTRA, JOBSETS, FakeApi, fake_api, node, pod
+from tests.hands.fakeapi import kubeconfig
 
 PODS, NODES, CONFIGMAPS = "/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces/gpu-rebalancer/configmaps"
 Change = FactObserved | FactDeleted
@@ -66,7 +67,7 @@ class Sighted:
 @asynccontextmanager
 async def looking(api: FakeApi, folder: Path) -> AsyncIterator[Sighted]:
     registry = CollectorRegistry()
-    async with connected(KubernetesSettings(kubeconfig=kubeconfig(api.url, folder))) as connection:
+    async with connected(KubernetesSettings(kubeconfig=kubeconfig(folder, api.url))) as connection:
         eyes = ClusterEyes(connection, "gpu-rebalancer", Reading(), Watching(registry))
         task = asyncio.create_task(eyes.run())
         try:
@@ -210,7 +211,7 @@ async def test_a_watch_that_stays_broken_is_given_up_and_lists_say_where_the_ser
 
 
 async def test_an_unreachable_server_is_named(tmp_path: Path) -> None:
-    settings = KubernetesSettings(kubeconfig=kubeconfig("http://127.0.0.1:1", tmp_path))
+    settings = KubernetesSettings(kubeconfig=kubeconfig(tmp_path, "http://127.0.0.1:1"))
     async with connected(settings) as connection:
         eyes = ClusterEyes(connection, "gpu-rebalancer", Reading(), Watching(CollectorRegistry()))
         with pytest.raises(NotConnected, match=r"127\.0\.0\.1:1"):

@@ -32,8 +32,9 @@ from rebalancer.adapters.translate import read
 from rebalancer.bootstrap.atcluster import Ground, share
 from rebalancer.core.telemetry import NodeSample
 from rebalancer.settings import DcgmSettings, KubernetesSettings, Settings
-from tests.cluster_fast.fakeapi import FakeApi, fake_api, kubeconfig, node, pod
+from tests.cluster_fast.fakeapi import FakeApi, fake_api, node, pod
 from tests.decode import samples_here
+from tests.hands.fakeapi import kubeconfig
 from tests.streams.fakes import FakePublisher
 
 NOW = 1_800_000_000.0
@@ -146,7 +147,7 @@ async def looking(
 ) -> AsyncIterator[Looked]:
     metrics, told = Metrics(), FakePublisher()
     async with (
-        connected(KubernetesSettings(kubeconfig=kubeconfig(api.url, folder))) as connection,
+        connected(KubernetesSettings(kubeconfig=kubeconfig(folder, api.url))) as connection,
         aiohttp.ClientSession() as session,
     ):
         places = Places(connection, "app=nvidia-dcgm-exporter", Reading(), Watching(metrics.registry))
@@ -289,7 +290,7 @@ async def test_a_page_is_about_the_node_its_pod_runs_on_and_a_hanging_exporter_d
 async def test_places_follow_nodes_and_exporters_as_they_come_and_go(tmp_path: Path) -> None:
     async with (
         fake_api() as api,
-        connected(KubernetesSettings(kubeconfig=kubeconfig(api.url, tmp_path))) as connection,
+        connected(KubernetesSettings(kubeconfig=kubeconfig(tmp_path, api.url))) as connection,
     ):
         places = Places(connection, "app=x", Reading(), Watching(Metrics().registry))
         task = asyncio.create_task(places.run())

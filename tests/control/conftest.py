@@ -13,20 +13,22 @@ import yaml
 
 from rebalancer.adapters.cluster.connection import Api, connected
 from rebalancer.settings import KubernetesSettings
-from tests.control.fakeapi import FakeApi, kubeconfig, serving
+from tests.control.fakeapi import FakeApi
+from tests.hands.fakeapi import kubeconfig, serving
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApi]:
     """The server, empty."""
-    async with serving() as api:
-        yield api
+    fake = FakeApi()
+    async with serving(fake) as fake.url:
+        yield fake
 
 
 @pytest.fixture
 async def api(server: FakeApi, tmp_path: Path) -> AsyncIterator[Api]:
     """A connection to the server."""
-    async with connected(KubernetesSettings(kubeconfig=kubeconfig(server.url, tmp_path / "kubeconfig"))) as held:
+    async with connected(KubernetesSettings(kubeconfig=kubeconfig(tmp_path, server.url))) as held:
         yield held
 
 
@@ -37,14 +39,15 @@ def beside(tmp_path: Path) -> Iterator[tuple[FakeApi, Path]]:
     stopping = asyncio.Event()
 
     async def live() -> None:
-        async with serving() as api:
-            ready.put(api)
+        fake = FakeApi()
+        async with serving(fake) as fake.url:
+            ready.put(fake)
             await stopping.wait()
 
     thread = threading.Thread(target=loop.run_until_complete, args=(live(),))
     thread.start()
     server = ready.get(timeout=10)
-    at = kubeconfig(server.url, tmp_path / "kubeconfig")
+    at = kubeconfig(tmp_path, server.url)
     held = {
         "cluster": "berlin", "kafka": {"bootstrap": "127.0.0.1:1"}, "kubernetes": {"kubeconfig": str(at)},
         "policy": str(tmp_path / "policy.yaml"), "lease": {"duration": 2.0, "renew": 1.2, "retry": 0.1},

@@ -47,7 +47,7 @@ COMMANDS = {
 def test_a_brake_is_written_into_the_cluster_without_any_broker(
     beside: Beside, arguments: list[str], holds: dict[str, str]
 ) -> None:
-    beside[0].put("/api/v1/nodes/n1", **node("n1"))
+    beside[0].place("/api/v1/nodes/n1", **node("n1"))
     told = run(beside, *arguments, "--by", "grace")
     assert (told.exit_code, told.stdout) == (0, "")
     assert data(beside).items() >= holds.items()
@@ -77,7 +77,7 @@ RESUMES = {
 def test_what_resume_ends(
     beside: Beside, before: dict[str, str], options: list[str], holds: dict[str, str], code: int
 ) -> None:
-    beside[0].put(CONTROL, data={**STOOD, **before})
+    beside[0].place(CONTROL, data={**STOOD, **before})
     assert run(beside, "resume", *options).exit_code == code
     assert data(beside).items() >= holds.items()
 
@@ -96,7 +96,7 @@ def test_what_resume_ends(
 )
 def test_what_is_refused_changes_nothing(beside: Beside, arguments: list[str], says: str, code: int) -> None:
     beside[1].with_name("policy.yaml").write_text(POLICY)
-    beside[0].put("/api/v1/nodes/n1", **node("n1"))
+    beside[0].place("/api/v1/nodes/n1", **node("n1"))
     told = run(beside, *arguments)
     assert (told.exit_code, CONTROL in beside[0].objects) == (code, False)
     assert says in " ".join(told.stderr.replace("│", " ").split())
@@ -141,11 +141,11 @@ def test_without_a_cluster_in_the_settings_the_commands_that_need_one_say_so(tmp
 def test_preflight_ends_with_3_where_something_stops_and_0_where_nothing_does(beside: Beside) -> None:
     server, settings = beside
     settings.with_name("policy.yaml").write_text(POLICY)
-    server.put("/api/v1/nodes/n1", **node("n1"))
+    server.place("/api/v1/nodes/n1", **node("n1"))
     good = run(beside, "preflight", "--json")
     assert (good.exit_code, json.loads(good.stdout)) == (0, {"safe": True, "findings": []})
     policy = "kind: DeschedulerPolicy\nprofiles: [{plugins: {x: {enabled: [RemovePodsViolatingNodeTaints]}}}]"
-    server.put("/api/v1/namespaces/kube-system/configmaps/descheduler", data={"policy.yaml": policy})
+    server.place("/api/v1/namespaces/kube-system/configmaps/descheduler", data={"policy.yaml": policy})
     bad = run(beside, "preflight")
     assert bad.exit_code == 3
     assert "descheduler-evicts" in bad.stdout
@@ -155,7 +155,7 @@ def test_preflight_ends_with_3_where_something_stops_and_0_where_nothing_does(be
 def test_retire_ends_with_3_and_what_to_do_while_something_is_lent(beside: Beside) -> None:
     server, settings = beside
     settings.with_name("policy.yaml").write_text(POLICY)
-    server.put("/api/v1/nodes/n1", **lent("n1"))
+    server.place("/api/v1/nodes/n1", **lent("n1"))
     told = run(beside, "retire", "--yes", "--timeout", "1", "--json")
     assert told.exit_code == 3
     assert json.loads(told.stdout)["left"] == ["n1"]
@@ -163,8 +163,8 @@ def test_retire_ends_with_3_and_what_to_do_while_something_is_lent(beside: Besid
 
 def test_retire_ends_with_0_when_nothing_is_left_and_again(beside: Beside) -> None:
     server, _ = beside
-    server.put("/api/v1/nodes/n1", **node("n1"))
-    server.put(CONTROL, data={"paused": "true"})
+    server.place("/api/v1/nodes/n1", **node("n1"))
+    server.place(CONTROL, data={"paused": "true"})
     told = run(beside, "retire", "--yes", "--timeout", "5")
     assert (told.exit_code, list(server.objects)) == (0, ["/api/v1/nodes/n1"])
     assert run(beside, "retire", "--yes").exit_code == 0

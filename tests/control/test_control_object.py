@@ -6,11 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from aiohttp import web
 
 from rebalancer.adapters.cluster import brakes
 from rebalancer.adapters.cluster.brakes import BrakesRefused, delete_control, noted, read_control, write_control
-from rebalancer.adapters.cluster.connection import Api
+from rebalancer.adapters.cluster.connection import Api, Reply
 from rebalancer.core.facts import Control
 from tests.control.fakeapi import FakeApi, refusal
 
@@ -37,25 +36,25 @@ async def test_the_object_is_made_by_the_first_change(api: Api, server: FakeApi)
 
 
 async def test_what_a_person_wrote_beside_it_stays(api: Api, server: FakeApi) -> None:
-    server.put(AT, data={"paused": "no", "recall-nodes": "a-1 a-2", "ticket": "OPS-7"})
+    server.place(AT, data={"paused": "no", "recall-nodes": "a-1 a-2", "ticket": "OPS-7"})
     after = await write_control(api, NAMESPACE, pause)
     assert after.recall_nodes == ("a-1", "a-2")
     assert server.objects[AT]["data"]["ticket"] == "OPS-7"
 
 
 async def test_a_change_that_changes_nothing_is_not_written(api: Api, server: FakeApi) -> None:
-    server.put(AT, data={"paused": "true", "by": "grace", "why": "firmware"})
+    server.place(AT, data={"paused": "true", "by": "grace", "why": "firmware"})
     assert (await write_control(api, NAMESPACE, pause)).paused
     assert server.writes() == []
 
 
 async def test_a_change_by_others_in_between_is_kept(api: Api, server: FakeApi) -> None:
-    server.put(AT, data={})
+    server.place(AT, data={})
 
-    def meanwhile(fake: FakeApi, method: str, path: str) -> web.Response | None:
+    def meanwhile(fake: FakeApi, method: str, path: str) -> Reply | None:
         if method == "PATCH":
             fake.hook = None
-            fake.put(path, data={"recall-all": "true", "by": "ada"})
+            fake.place(path, data={"recall-all": "true", "by": "ada"})
         return None
 
     server.hook = meanwhile
@@ -64,10 +63,10 @@ async def test_a_change_by_others_in_between_is_kept(api: Api, server: FakeApi) 
 
 
 async def test_an_object_made_by_others_in_between_is_changed(api: Api, server: FakeApi) -> None:
-    def meanwhile(fake: FakeApi, method: str, path: str) -> web.Response | None:
+    def meanwhile(fake: FakeApi, method: str, path: str) -> Reply | None:
         if method == "POST":
             fake.hook = None
-            fake.put(f"{path}/gpu-rebalancer-control", data={"recall-all": "true"})
+            fake.place(f"{path}/gpu-rebalancer-control", data={"recall-all": "true"})
         return None
 
     server.hook = meanwhile
@@ -77,7 +76,7 @@ async def test_an_object_made_by_others_in_between_is_changed(api: Api, server: 
 
 async def test_it_gives_up_when_others_always_win(api: Api, server: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brakes, "PAUSE", 0.001)
-    server.put(AT, data={})
+    server.place(AT, data={})
     server.hook = lambda _, method, __: refusal(409, "modified") if method == "PATCH" else None
     with pytest.raises(BrakesRefused, match="changed by others 6 times"):
         await write_control(api, NAMESPACE, pause)
@@ -97,14 +96,14 @@ async def test_what_cannot_be_done_is_said_and_nothing_is_assumed(
     api: Api, server: FakeApi, data: dict[str, str] | None, refused: tuple[str, int], says: str
 ) -> None:
     if data is not None:
-        server.put(AT, data=data)
+        server.place(AT, data=data)
     server.hook = lambda _, asked, __: refusal(refused[1], "no") if asked == refused[0] else None
     with pytest.raises(BrakesRefused, match=says):
         await write_control(api, NAMESPACE, pause)
 
 
 async def test_taking_it_away_twice_is_fine(api: Api, server: FakeApi) -> None:
-    server.put(AT, data={})
+    server.place(AT, data={})
     assert await delete_control(api, NAMESPACE)
     assert not await delete_control(api, NAMESPACE)
 

@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from aiohttp import web
 
 from rebalancer.adapters.cluster import alone, retire
 from rebalancer.adapters.cluster.connection import Api, Reply
@@ -56,7 +55,7 @@ def place(server: FakeApi, *raws: dict[str, Any]) -> None:
     for raw in raws:
         meta = raw["metadata"]
         at = f"namespaces/{meta['namespace']}/pods" if raw["kind"] == "Pod" else "nodes"
-        server.put(f"/api/v1/{at}/{meta['name']}", **raw)
+        server.place(f"/api/v1/{at}/{meta['name']}", **raw)
 
 
 def taints(server: FakeApi, name: str) -> list[dict[str, Any]]:
@@ -74,13 +73,13 @@ async def test_once_all_is_home_and_nobody_runs_control_object_and_leases_go_las
     retirement: Retirement, server: FakeApi
 ) -> None:
     place(server, node("n1"))
-    server.put(CONTROL, data={"paused": "true"})
-    server.put(f"{LEASES}/gpu-rebalancer-act", **held(""))
-    server.put(f"{LEASES}/gpu-rebalancer-collect", **held(""))
+    server.place(CONTROL, data={"paused": "true"})
+    server.place(f"{LEASES}/gpu-rebalancer-act", **held(""))
+    server.place(f"{LEASES}/gpu-rebalancer-collect", **held(""))
     ended = await retirement.run(SOON)
     assert (ended.result, ended.left) == ("retired", ())
     assert [path for path in server.objects if "nodes" not in path] == []
-    gone = [path for method, path in server.asked if method == "DELETE"]
+    gone = [path for method, path in server.requests() if method == "DELETE"]
     assert gone == [CONTROL, f"{LEASES}/gpu-rebalancer-act", f"{LEASES}/gpu-rebalancer-collect"]
     assert (await retirement.run(SOON)).result == "nothing-there"
 
@@ -102,13 +101,13 @@ async def test_it_waits_for_act_and_leaves_the_node_to_it(
     retirement: Retirement, server: FakeApi, said: list[str]
 ) -> None:
     place(server, lent("n1"), node("n2"))
-    server.put(f"{LEASES}/gpu-rebalancer-act", **held("act-1"))
+    server.place(f"{LEASES}/gpu-rebalancer-act", **held("act-1"))
 
-    def act(fake: FakeApi, method: str, path: str) -> web.Response | None:
-        looks = sum(one == ("GET", "/api/v1/nodes") for one in fake.asked)
+    def act(fake: FakeApi, method: str, path: str) -> Reply | None:
+        looks = sum(one == ("GET", "/api/v1/nodes") for one in fake.requests())
         if method == "GET" and path.endswith("gpu-rebalancer-act") and looks >= 3:
-            fake.put("/api/v1/nodes/n1", **node("n1", FOREIGN, OWNER))
-            fake.put(path, **held(""))
+            fake.place("/api/v1/nodes/n1", **node("n1", FOREIGN, OWNER))
+            fake.place(path, **held(""))
         return None
 
     server.hook = act
@@ -141,7 +140,7 @@ async def test_alone_it_brings_the_loan_home_with_whole_gang_and_exact_taints(
 
 async def test_while_somebody_still_runs_the_control_object_stays(retirement: Retirement, server: FakeApi) -> None:
     place(server, node("n1"))
-    server.put(CONTROL, data={})
+    server.place(CONTROL, data={})
     renew = asyncio.create_task(_renewing(server))
     ended = await retirement.run(SOON)
     renew.cancel()
@@ -152,7 +151,7 @@ async def test_while_somebody_still_runs_the_control_object_stays(retirement: Re
 
 async def _renewing(server: FakeApi) -> None:
     while True:
-        server.put(f"{LEASES}/gpu-rebalancer-collect", **held("collect-1"))
+        server.place(f"{LEASES}/gpu-rebalancer-collect", **held("collect-1"))
         await asyncio.sleep(0.05)
 
 
@@ -160,16 +159,16 @@ async def test_named_deployments_are_scaled_down_and_their_leases_waited_for(
     retirement: Retirement, server: FakeApi, said: list[str]
 ) -> None:
     place(server, node("n1"))
-    server.put(SCALE, spec={"replicas": 2})
+    server.place(SCALE, spec={"replicas": 2})
     renew = asyncio.create_task(_renewing(server))
 
-    def stop(fake: FakeApi, method: str, path: str) -> web.Response | None:
+    def stop(fake: FakeApi, method: str, path: str) -> Reply | None:
         if path == SCALE and method == "PATCH":
             renew.cancel()
         return None
 
     server.hook = stop
-    server.put(f"{LEASES}/gpu-rebalancer-collect", **held("collect-1"))
+    server.place(f"{LEASES}/gpu-rebalancer-collect", **held("collect-1"))
     ended = await retirement.run(Retiring("grace", timeout=5.0, stop=("rebalancer", "absent")))
     assert ended.result == "retired"
     assert server.objects[SCALE]["spec"]["replicas"] == 0
@@ -199,9 +198,9 @@ async def test_a_server_that_falters_ends_no_waiting_that_has_time_left(
     retirement: Retirement, server: FakeApi, failure: Exception | Reply, what: tuple[str, str], calls: set[int]
 ) -> None:
     place(server, node("n1"))
-    server.put(CONTROL, data={})
-    server.put(SCALE, spec={"replicas": 2})
-    server.put(f"{LEASES}/gpu-rebalancer-collect", **held("collect-1"))
+    server.place(CONTROL, data={})
+    server.place(SCALE, spec={"replicas": 2})
+    server.place(f"{LEASES}/gpu-rebalancer-collect", **held("collect-1"))
     real, count = retirement.api.request, itertools.count(1)
 
     async def faltering(method: str, path: str, **asked: Any) -> Reply:
@@ -222,7 +221,7 @@ async def test_a_server_that_stays_away_is_told_when_the_time_is_over(
     retirement: Retirement, server: FakeApi, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place(server, lent("n1"))
-    server.put(CONTROL, data={})
+    server.place(CONTROL, data={})
     monkeypatch.setattr(Retirement, "_out", AsyncMock(side_effect=TimeoutError("slow")))
     with pytest.raises(TimeoutError, match="slow"):
         await retirement.run(replace(SOON, timeout=0.2))
@@ -242,7 +241,7 @@ async def test_a_taint_without_mark_or_policy_is_told_and_never_guessed(
 
 async def test_what_may_not_be_seen_is_no_proof_that_nothing_is_left(retirement: Retirement, server: FakeApi) -> None:
     place(server, node("n1"))
-    server.put(CONTROL, data={})
+    server.place(CONTROL, data={})
     server.hook = lambda _, __, path: refusal(403, "no pods for you") if path == "/api/v1/pods" else None
     with pytest.raises(NotListed, match="no pods for you"):
         await retirement.run(SOON)

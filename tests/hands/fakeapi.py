@@ -22,6 +22,8 @@ from aiohttp import web
 from rebalancer.adapters.cluster.connection import MERGE, Api, Reply, connected
 from rebalancer.settings import KubernetesSettings
 
+TOKEN = "secret-of-the-test"
+
 
 @dataclass
 class Asked:
@@ -76,10 +78,13 @@ class Kube:
         match asked.method:
             case "GET" if asked.path in self.objects:
                 return Reply(200, {}, copy.deepcopy(self.objects[asked.path]))
-            case "GET" if self._is_list(asked.path):
-                return Reply(200, {}, {"metadata": {}, "items": self._list(asked)})
+            case "GET" if _kind(asked.path):
+                return self._page(asked)
             case "POST":
                 return self._evict(asked) if asked.path.endswith("/eviction") else self._make(asked)
+            case "DELETE" if asked.path in self.objects:
+                del self.objects[asked.path]
+                return Reply(200, {}, {"status": "Success"})
             case "PUT" | "PATCH" if asked.path in self.objects:
                 return self._write(asked)
             case _:
@@ -92,17 +97,15 @@ class Kube:
             return refusal(409, "AlreadyExists", f"{name} already exists")
         return Reply(201, {}, copy.deepcopy(self.put(path, asked.body)))
 
-    @staticmethod
-    def _is_list(path: str) -> bool:
-        return path.rpartition("/")[2] in {"pods", "nodes", "poddisruptionbudgets", "jobs", "configmaps"}
+    def _page(self, asked: Asked) -> Reply:
+        found = self._list(asked)
+        begin, size = int(asked.query.get("continue") or 0), int(asked.query.get("limit") or len(found) or 1)
+        more = str(begin + size) if begin + size < len(found) else ""
+        said = {"kind": f"{_kind(asked.path)}List", "apiVersion": "v1", "metadata": {"continue": more}}
+        return Reply(200, {}, {**said, "items": found[begin : begin + size]})
 
     def _list(self, asked: Asked) -> list[dict[str, Any]]:
-        kind, _, space = asked.path.rpartition("/")[2], 0, asked.path.rpartition("/")[0]
-        found = [
-            one
-            for path, one in self.objects.items()
-            if f"/{kind}/" in path and (path.startswith(asked.path) or "/namespaces/" not in space)
-        ]
+        found = [one for path, one in sorted(self.objects.items()) if _lies_under(path, asked.path)]
         for part in filter(None, asked.query.get("fieldSelector", "").split(",")):
             place, _, value = part.partition("=")
             found = [one for one in found if _at(one, place) == value]
@@ -112,7 +115,7 @@ class Kube:
         old = self.objects[asked.path]
         assert asked.method == "PUT" or asked.content_type == MERGE
         new = merged(old, asked.body) if asked.method == "PATCH" else copy.deepcopy(asked.body)
-        wanted = asked.body["metadata"].get("resourceVersion")
+        wanted = asked.body.get("metadata", {}).get("resourceVersion")
         if wanted is not None and wanted != old["metadata"]["resourceVersion"]:
             return refusal(409, "Conflict", "the object has been modified")
         if new["metadata"].get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
@@ -131,6 +134,24 @@ class Kube:
         if not options.get("dryRun"):
             del self.objects[path]
         return Reply(201, {}, {"kind": "Status", "status": "Success", "code": 201})
+
+
+KINDS = {
+    "nodes": "Node", "pods": "Pod", "configmaps": "ConfigMap", "namespaces": "Namespace", "leases": "Lease",
+    "poddisruptionbudgets": "PodDisruptionBudget", "jobs": "Job", "daemonsets": "DaemonSet", "jobsets": "JobSet",
+}  # fmt: skip
+
+
+def _kind(path: str) -> str:
+    """What a list's path lists; "" for any other path."""
+    return KINDS.get(path.rpartition("/")[2], "")
+
+
+def _lies_under(at: str, path: str) -> bool:
+    """Whether an object is in a list: directly, or of any namespace where the list names none."""
+    base, _, resource = path.rpartition("/")
+    everywhere = at.startswith(f"{base}/namespaces/") and "namespaces" not in path.split("/")
+    return at.rpartition("/")[0] == path or (everywhere and at.split("/")[-2] == resource)
 
 
 class DirectApi:
@@ -161,8 +182,8 @@ def direct(kube: Kube, delay: float = 0.0) -> tuple[Api, DirectApi]:
 
 
 @asynccontextmanager
-async def served(kube: Kube, folder: Path) -> AsyncIterator[Api]:
-    """The same over HTTP, through the real connection."""
+async def serving(kube: Kube) -> AsyncIterator[str]:
+    """The same over HTTP; its address."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         raw = await request.read()
@@ -189,19 +210,28 @@ async def served(kube: Kube, folder: Path) -> AsyncIterator[Api]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        async with connected(KubernetesSettings(kubeconfig=kubeconfig(folder, runner.addresses[0][1]))) as api:
-            yield api
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
 
-def kubeconfig(folder: Path, port: int) -> Path:
-    """A kubeconfig for a plain server on this machine."""
+@asynccontextmanager
+async def served(kube: Kube, folder: Path) -> AsyncIterator[Api]:
+    """The same through the real connection."""
+    async with (
+        serving(kube) as url,
+        connected(KubernetesSettings(kubeconfig=kubeconfig(folder, url))) as api,
+    ):
+        yield api
+
+
+def kubeconfig(folder: Path, url: str) -> Path:
+    """A kubeconfig for a server without certificates."""
     said = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": TOKEN}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
