@@ -51,7 +51,7 @@ DELIVERIES = ("accepted", "refused", "failed", "timed-out", "unreachable")
 class Metrics:
     """All of a process's metrics. ``roles`` are those that run in it."""
 
-    def __init__(self, roles: Iterable[str] = ROLES, max_loans: int | None = None) -> None:
+    def __init__(self, roles: Iterable[str] = ROLES) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self.roles = tuple(role for role in ROLES if role in set(roles))
         self.records = self._counter("records", "Records handled. Labeled by role.", ("role",))
@@ -80,8 +80,10 @@ class Metrics:
         self.lease_taken = self._counter("lease_taken", "Times the role's lease was taken. Labeled by role.", ("role",))
         self.events = self._counter("events", "Kubernetes Events told. Labeled by result.", ("result",))
         self.term = self._gauge("term", "The decider's fencing term.", ())
-        self.max_loans = self._gauge("loans_limit", "Loans allowed at once; +Inf: no limit.", ())
-        self.max_loans.set(math.inf if max_loans is None else max_loans)
+        self.max_loans = self._gauge(
+            "loans_limit", "Loans allowed at once, as decided here; +Inf: not decided here.", ()
+        )
+        self.max_loans.set(math.inf)
         self.pools = PoolTally(self.registry) if "decide" in self.roles else None
         self.evictions = EvictionTally(self.registry) if "act" in self.roles else None
         self._begin_sources()

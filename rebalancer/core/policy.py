@@ -64,6 +64,10 @@ class Pace:
     recall_while_paused: bool = True
     max_loans: int = 1000
 
+    def loans_limit(self, braked: int | None) -> int:
+        """How many loans may be open at once; ``braked`` is the brakes' own limit, None if they set none."""
+        return self.max_loans if braked is None else min(braked, self.max_loans)
+
 
 @dataclass(frozen=True, slots=True)
 class Borrowing:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
 from prometheus_client import generate_latest
@@ -15,13 +16,20 @@ from prometheus_client.metrics_core import Metric
 
 from rebalancer.adapters.cluster.watching import Watching
 from rebalancer.adapters.metrics import ROLES, Metrics
+from rebalancer.adapters.streams.decider import Decider
+from rebalancer.adapters.streams.gate import ImmediateGate
+from rebalancer.adapters.streams.publish import Publisher
+from rebalancer.core.facts import Control
 from rebalancer.core.instructions import ClearAlert, ForgetLoan, RaiseAlert, RecordLoan, RecordPool
 from rebalancer.core.loans import Loan, LoanPhase
 from rebalancer.core.plan import EvictGang, Member, Method, Outcome, Plan, Result
 from rebalancer.core.reasons import Because, Reason
+from rebalancer.core.stimuli import FactObserved
 from rebalancer.core.units import Mode, OwnerClass
 from tests.cli.night import pool_state
 from tests.servers.goparts import binary
+from tests.streams.fakes import FakePublisher
+from tests.streams.things import POLICY
 
 pytestmark = pytest.mark.go_binaries("promtool")
 
@@ -238,9 +246,26 @@ def test_evictions_are_counted_once_a_pod(
     assert value(metrics, "gangs_evicted_total", pool=POOL, reason="inference-pending") == gangs
 
 
-def test_a_limit_that_is_not_set_is_infinite() -> None:
+def test_a_limit_that_is_not_known_is_infinite() -> None:
     assert value(Metrics(), "loans_limit") == math.inf
-    assert value(Metrics(max_loans=4), "loans_limit") == 4
+
+
+@pytest.mark.parametrize(
+    ("braked", "limit"),
+    [
+        pytest.param(None, 7, id="the policy's"),
+        pytest.param(3, 3, id="the brakes', which is less"),
+        pytest.param(9, 7, id="the policy's, though the brakes allow more"),
+    ],
+)
+async def test_who_decides_tells_the_limit_in_force(braked: int | None, limit: int) -> None:
+    metrics = Metrics()
+    limited = replace(POLICY, pace=replace(POLICY.pace, max_loans=7))
+    publisher = cast("Publisher", FakePublisher())
+    decider = Decider("c", limited, "digest", ImmediateGate(), publisher, metrics, "d")
+    await decider.begin([FactObserved(Control(max_loans=braked), datetime.now(UTC))])
+    await decider.plan()
+    assert value(metrics, "loans_limit") == limit
 
 
 def test_promtool_has_nothing_to_say_about_a_page_of_metrics(metrics: Metrics) -> None:

@@ -106,6 +106,8 @@ class Decider:
         now, began = self.gate.now(), time.perf_counter()
         asked = await asyncio.to_thread(self.engine.handle, TimePassed(), now)
         self._metrics.planning.observe(time.perf_counter() - began)
+        state = self.engine.state
+        self._metrics.max_loans.set(state.policy.pace.loans_limit(state.inventory.control.max_loans))
         self._asked += [(one, now) for one in asked]
         await self._journal.append(TimePassed(), now)
 

@@ -89,8 +89,7 @@ def terms_of(state: State, look: Look, now: datetime) -> Terms | Because:
     if above <= 0:
         return Because(Reason.FLOOR, {"pool": look.pool, "floor_nodes": floor})
     loans = len(state.loan_of)
-    limit = state.inventory.control.max_loans
-    most = state.policy.pace.max_loans if limit is None else min(limit, state.policy.pace.max_loans)
+    most = state.policy.pace.loans_limit(state.inventory.control.max_loans)
     if loans >= most:
         return Because(Reason.CAP, {"cap": most, "what": "open loans"})
     return Terms(due, min(above, state.room_in_caps(look.pool, now), most - loans), look.lendable)
