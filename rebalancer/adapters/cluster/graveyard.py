@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 GRAVES = 50_000
-"""Most uids that are remembered as dead: a day of jobs on some thousand nodes."""
+"""Most uids that are remembered as dead: a bound on memory."""
 REST = 3_600.0
-"""Seconds for which a uid is remembered: many times longer than any list or watch that could still name it."""
+"""Seconds for which a uid is remembered: longer than any list or watch that could still name it (LIST_TIMEOUT and
+WATCH_SECONDS of the reflector)."""
 
 
 class Graveyard:
     """Uids deleted lately; the oldest are forgotten first."""
 
-    def __init__(self, graves: int = GRAVES, rest: float = REST) -> None:
-        self._graves, self._rest = graves, rest
+    def __init__(self) -> None:
         self._died: dict[str, float] = {}
 
     def bury(self, uid: str, tick: float) -> None:
@@ -27,7 +27,7 @@ class Graveyard:
         self._died.setdefault(uid, tick)
         while self._died:
             oldest = next(iter(self._died))
-            if len(self._died) <= self._graves and tick - self._died[oldest] <= self._rest:
+            if len(self._died) <= GRAVES and tick - self._died[oldest] <= REST:
                 return
             del self._died[oldest]
 

@@ -25,25 +25,19 @@ log = structlog.get_logger(__name__)
 class Alerting:
     """The board of a cluster and its senders, while it runs."""
 
-    def __init__(  # noqa: PLR0917 - made in one place
-        self,
-        kafka: KafkaSettings,
-        cluster: str,
-        partition: int,
-        board: Board,
-        senders: Alertmanagers,
-        fetch_wait_ms: int | None = None,
+    def __init__(
+        self, kafka: KafkaSettings, cluster: str, partition: int, board: Board, senders: Alertmanagers
     ) -> None:
-        self._kafka, self._cluster, self._partition, self._wait = kafka, cluster, partition, fetch_wait_ms
+        self._kafka, self._cluster, self._partition = kafka, cluster, partition
         self._board, self._senders = board, senders
 
     async def run(self) -> None:
         """Until cancelled: what stands is known before anything is told."""
-        loaded = await read_patiently(self._kafka, [v1.ALERT], self._partition, {}, self._wait)
+        loaded = await read_patiently(self._kafka, [v1.ALERT], self._partition, {})
         for one in _ordered(loaded.records[v1.ALERT]):
             self.take(one)
         following = Following(
-            self._kafka, self._partition, self._take, _nothing, _silent, probing=False, fetch_wait_ms=self._wait
+            self._kafka, self._partition, self._take, _nothing, _silent, probing=False, fetch_wait_ms=None
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(following.run(loaded.ends, (v1.ALERT,)), name="alerts-read")

@@ -16,28 +16,28 @@ from rebalancer.adapters.streams.loader import Came, read_patiently
 SINCE = timedelta(days=3)
 """How far back plans and outcomes are read at the start: a night that is asked about the morning after a weekend."""
 KEPT_PLANS = 2_000
-"""Plans in memory, some 10 kB each: a busy week of forty nodes."""
+"""Plans in memory, the oldest out first: a bound on memory; the topics have all of them."""
 
 
 class Explaining:
     """A store that follows its topics while it runs. ``loaded`` once it knows what there was."""
 
-    def __init__(self, kafka: KafkaSettings, cluster: str, partition: int, fetch_wait_ms: int | None = None) -> None:
+    def __init__(self, kafka: KafkaSettings, cluster: str, partition: int) -> None:
         self.store = Store(cluster=cluster, kept_plans=KEPT_PLANS)
         self.loaded = False
-        self._kafka, self._partition, self._wait = kafka, partition, fetch_wait_ms
+        self._kafka, self._partition = kafka, partition
 
     async def run(self) -> None:
         """Until cancelled: what was there, then what comes."""
         since = dict.fromkeys(GROWING, datetime.now(UTC) - SINCE)
-        read = await read_patiently(self._kafka, list(TOPICS), self._partition, since, self._wait)
+        read = await read_patiently(self._kafka, list(TOPICS), self._partition, since)
         for topic in TOPICS:
             for record in read.records[topic]:
                 self._feed(record)
         self.loaded, ends = True, dict(read.ends)
         del read  # the store has what counts of it
         following = Following(
-            self._kafka, self._partition, self._take, _nothing, _silent, probing=False, fetch_wait_ms=self._wait
+            self._kafka, self._partition, self._take, _nothing, _silent, probing=False, fetch_wait_ms=None
         )
         await following.run(ends, TOPICS)
 
