@@ -201,9 +201,10 @@ def evict(control_plane: ControlPlane, pod: Json, **options: Any) -> tuple[int, 
 
 
 def hold(control_plane: ControlPlane, pod: Json, finalizer: str = "rebalancer.test/hold") -> None:
-    """Put a finalizer on a pod: a deletion starts but does not end until `release`."""
+    """Put a finalizer on a pod: a deletion starts but does not end until `release`, nor do its containers."""
     kept = control_plane.api.get(pod_path(pod))["metadata"].get("finalizers", [])
-    control_plane.api.patch(pod_path(pod), {"metadata": {"finalizers": [*kept, finalizer]}})
+    held = {"finalizers": [*kept, finalizer], "annotations": {"sim/held": "true"}}
+    control_plane.api.patch(pod_path(pod), {"metadata": held})
 
 
 def release(control_plane: ControlPlane, pod: Json) -> None:
