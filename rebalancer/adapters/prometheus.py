@@ -28,6 +28,7 @@ SAME = timedelta(seconds=1)
 """Rows of one device and metric that lie closer are copies of one scrape (a pod's, a job's); older ones ended."""
 ANSWER_LIMIT = 256 * 1024 * 1024
 """Bytes of an answer: a bound on memory, not on fleets; a larger one is refused and counted."""
+TEXT = frozenset({str})
 UNITS = "(_ratio|_percent|_watts|_celsius)?(_total)?"
 
 
@@ -103,7 +104,9 @@ def _series(series: Any) -> Iterable[Row]:
     """The last value of a series; one that cannot be read is none."""
     if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
         return
-    labels = {str(key): str(value) for key, value in series["metric"].items()}
+    labels = series["metric"]
+    if not TEXT.issuperset(map(type, labels.values())):
+        labels = {key: str(value) for key, value in labels.items()}
     values = series.get("values") or [series.get("value")]
     last = values[-1] if isinstance(values, list) else None
     if not isinstance(last, list) or len(last) != 2:
@@ -122,8 +125,9 @@ def newest(rows: Iterable[Row]) -> list[Row]:
     dated = [((_whose(row.labels), row.name), row.at, row) for row in rows if row.at is not None]
     latest: dict[tuple[object, str], datetime] = {}
     for key, at, _ in dated:
-        latest[key] = max(at, latest.get(key, at))
-    return [row for key, at, row in dated if latest[key] - at < SAME]
+        if (last := latest.get(key)) is None or last < at:
+            latest[key] = at
+    return [row for key, at, row in dated if (last := latest[key]) is at or last - at < SAME]
 
 
 def _whose(labels: Mapping[str, str]) -> object:

@@ -13,22 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rebalancer.core.facts import Budget, Pod
-from rebalancer.core.fit import matches
 from rebalancer.core.inventory import Inventory
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.units import Number
 
 SCALABLE = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
 """Owner kinds that have a scale subresource."""
-
-
-def covering(inventory: Inventory, pod: Pod) -> list[Budget]:
-    """Budgets whose selector matches the pod, in name order."""
-    found = inventory.budgets.get(pod.namespace)
-    if not found:
-        return []
-    hits = [item for item in found.values() if item.selector is not None and matches(item.selector, pod.labels)]
-    return sorted(hits, key=lambda item: (item.name, item.uid))
 
 
 def _share(value: int | str, expected: int) -> int | None:
@@ -71,7 +61,7 @@ def covers(inventory: Inventory, members: Iterable[Pod]) -> list[Cover]:
     """Budgets over a gang's members, in name order."""
     grouped: dict[str, tuple[Budget, list[Pod]]] = {}
     for pod in members:
-        for budget in covering(inventory, pod):
+        for budget in inventory.budgets.over(pod):
             grouped.setdefault(budget.uid, (budget, []))[1].append(pod)
     ordered = sorted(grouped.values(), key=lambda pair: (pair[0].namespace, pair[0].name, pair[0].uid))
     return [Cover(budget, tuple(pods)) for budget, pods in ordered]
@@ -80,7 +70,7 @@ def covers(inventory: Inventory, members: Iterable[Pod]) -> list[Cover]:
 def never_evictable(inventory: Inventory, gang: str, members: Sequence[Pod]) -> Because | None:
     """Why a gang's budgets could never allow all of it to go, or None."""
     for pod in members:
-        if len(covering(inventory, pod)) > 1:
+        if len(inventory.budgets.over(pod)) > 1:
             return Because(Reason.TWO_BUDGETS, {"pod": f"{pod.namespace}/{pod.name}"})
     for cover in covers(inventory, members):
         most = ceiling(cover.budget, cover.members)
@@ -98,7 +88,7 @@ def never_evictable(inventory: Inventory, gang: str, members: Sequence[Pod]) -> 
 def blocked_now(inventory: Inventory, gang: str, members: Sequence[Pod], in_flight: dict[str, int]) -> Because | None:
     """Why a gang cannot go now. ``in_flight``: our evictions per budget that its status does not show yet."""
     for pod in members:
-        if len(covering(inventory, pod)) > 1:
+        if len(inventory.budgets.over(pod)) > 1:
             return Because(Reason.TWO_BUDGETS, {"pod": f"{pod.namespace}/{pod.name}"})
     for cover in covers(inventory, members):
         counted = [pod for pod in cover.members if pod.node and pod.deleting_at is None]

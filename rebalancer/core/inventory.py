@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from rebalancer.core.budgetindex import BudgetIndex
 from rebalancer.core.facts import Budget, Control, GangSpec, Namespace, Node, Pod
 from rebalancer.core.news import News
 from rebalancer.core.shares import Shares
@@ -30,7 +31,7 @@ class Inventory:
         self.nominated: dict[str, dict[PodUid, None]] = {}
         self.gangs: dict[GangId, dict[PodUid, None]] = {}
         self.pending: dict[OwnerClass, dict[PodUid, None]] = {cls: {} for cls in OwnerClass}
-        self.budgets: dict[str, dict[str, Budget]] = {}
+        self.budgets = BudgetIndex()
         self.specs: dict[GangId, GangSpec] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.control: Control = Control()
@@ -222,9 +223,11 @@ class Inventory:
 
     def _put_other(self, fact: Fact) -> None:
         self.others += 1
-        self._others[kind_of(fact), fact.uid] = fact
+        key = kind_of(fact), fact.uid
+        old = self._others.get(key)
+        self._others[key] = fact
         if isinstance(fact, Budget):
-            self.budgets.setdefault(fact.namespace, {})[fact.uid] = fact
+            self.budgets.put(fact, old if isinstance(old, Budget) else None)
         elif isinstance(fact, GangSpec):
             self.specs[fact.gang] = fact
         elif isinstance(fact, Namespace):
@@ -236,7 +239,7 @@ class Inventory:
         self.others += 1
         fact = self._others.pop((of, uid), None)
         if isinstance(fact, Budget):
-            self.budgets.get(fact.namespace, {}).pop(uid, None)
+            self.budgets.drop(fact)
         elif isinstance(fact, GangSpec):
             self.specs.pop(fact.gang, None)
         elif isinstance(fact, Namespace):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rebalancer.core.budgets import blocked_now, covering
+from rebalancer.core.budgets import blocked_now
 from rebalancer.core.facts import Node, Pod
 from rebalancer.core.loans import Loan
 from rebalancer.core.optout import opted_out
@@ -275,5 +275,5 @@ def eviction(state: State, victim: Casualty, not_before: datetime, deadline: dat
 
 
 def _member(state: State, pod: Pod) -> Member:
-    budgets = tuple(item.name for item in covering(state.inventory, pod))
+    budgets = tuple(item.name for item in state.inventory.budgets.over(pod))
     return Member(pod.uid, pod.namespace, pod.name, pod.node, pod.gpus or 0, budgets)

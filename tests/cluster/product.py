@@ -39,6 +39,8 @@ class Place:
     namespace: str
     prometheus: str
     lease: Mapping[str, Any] = field(default_factory=lambda: LEASE)
+    every: float = 1.0
+    """Seconds between two looks at the GPUs; the product's own default is 15."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further settings, over everything else."""
 
@@ -49,7 +51,7 @@ class Place:
             "kafka": {"bootstrap": self.kafka, "timeout": 20},
             "policy": str(self.folder / "policy.yaml"),
             "kubernetes": {"kubeconfig": str(self.kubeconfig), "namespace": self.namespace},
-            "dcgm": {"source": "prometheus", "url": self.prometheus, "every": 1, "timeout": 3},
+            "dcgm": {"source": "prometheus", "url": self.prometheus, "every": self.every, "timeout": 3},
             "lease": dict(self.lease),
             "http": {"host": "127.0.0.1", "port": port},
             "log": {"format": "json", "level": "info"},

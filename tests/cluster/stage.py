@@ -158,6 +158,7 @@ def staged(
     kubeconfig: Path | None = None,
     proxied: bool = True,
     start: bool = True,
+    every: float = 1.0,
     prepare: Callable[[Stage], None] = lambda _: None,
     **sections: Mapping[str, Any],
 ) -> Iterator[Stage]:
@@ -170,6 +171,7 @@ def staged(
         lease: settings of the Leases.
         kubeconfig: who the product is; a service account with the rights of the act profile if not said.
         proxied: the product reaches the API server through the stage's proxy.
+        every: seconds between the product's looks at the GPUs.
         start: begin the product, one process with all roles.
         prepare: what is done to the cluster before anything is watched or started.
         sections: overrides of the policy.
@@ -190,7 +192,7 @@ def staged(
         _play(stage, pools)
         who = kubeconfig or _rights(plane)
         who = stage.proxy.kubeconfig(who, folder / "proxied.kubeconfig") if proxied else who
-        place = Place(folder / "product", CLUSTER, broker.bootstrap, who, NAMESPACE, exporters.url, lease)
+        place = Place(folder / "product", CLUSTER, broker.bootstrap, who, NAMESPACE, exporters.url, lease, every=every)
         stage.product = stack.enter_context(Product(place, policy(pools, **sections)))
         if start:
             stage.product.start()

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.core.budgets import blocked_now, ceiling, covering, covers, never_evictable
+from rebalancer.core.budgetindex import BudgetIndex
+from rebalancer.core.budgets import blocked_now, ceiling, covers, never_evictable
 from rebalancer.core.facts import Budget, Pod, Requirement
+from rebalancer.core.fit import matches
 from rebalancer.core.inventory import Inventory
 from rebalancer.core.reasons import Reason
 from tests.core.build import START, budget, gang
@@ -92,7 +94,38 @@ def test_the_two_thresholds_agree_with_the_disruption_controller(expected: int, 
 def test_which_pods_a_budget_covers(changes: dict[str, Any], covered: bool) -> None:
     (pod,) = gang("a")
     inventory = known(pod, replace(budget("b", "a", 1), **changes))
-    assert bool(covering(inventory, pod)) is covered
+    assert bool(inventory.budgets.over(pod)) is covered
+
+
+REQUIREMENTS = st.builds(
+    Requirement,
+    st.sampled_from(["job", "app"]),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+    st.lists(st.sampled_from("ab"), max_size=2, unique=True).map(tuple),
+)
+SELECTORS = st.none() | st.lists(REQUIREMENTS, max_size=2).map(tuple)
+CHANGES = st.lists(st.tuples(st.sampled_from("12345"), st.sampled_from(["put", "drop"]), SELECTORS), max_size=12)
+
+
+@given(changes=CHANGES, labels=st.dictionaries(st.sampled_from(["job", "app"]), st.sampled_from("abc")))
+def test_whatever_came_and_went_the_budgets_over_a_pod_are_those_that_select_it(
+    changes: list[tuple[str, str, tuple[Requirement, ...] | None]], labels: dict[str, str]
+) -> None:
+    (first, *_) = gang("a")
+    pod, index = replace(first, labels=labels), BudgetIndex()
+    held: dict[str, Budget] = {}
+    for uid, what, selector in changes:
+        old = held.pop(uid, None)
+        if what == "put":
+            held[uid] = replace(budget("b", "a", 1), uid=uid, name=uid, selector=selector)
+            index.put(held[uid], old)
+        elif old is not None:
+            index.drop(old)
+    selected = [one for one in held.values() if one.selector is not None and matches(one.selector, labels)]
+    assert index.over(pod) == sorted(selected, key=lambda one: one.name)
+    assert sorted(one.uid for one in index.all()) == sorted(
+        uid for uid, one in held.items() if one.selector is not None
+    )
 
 
 def test_budgets_come_in_name_order_with_the_members_they_cover() -> None:

@@ -61,7 +61,7 @@ def test_a_budget_that_comes_late_is_old_news_and_one_of_the_same_moment_is_not(
     inventory = known(budget("b", "a", 3))
     assert not inventory.observe(budget("b", "a", 0), later(-1))
     assert inventory.observe(budget("b", "a", 1), START)
-    assert inventory.budgets["ml"]["uid-budget-b"].allowed == 1
+    assert [one.allowed for one in inventory.budgets.all()] == [1]
     assert inventory.observed_at("uid-budget-b") == START
 
 
@@ -246,7 +246,7 @@ def test_other_objects_are_found_by_what_they_are_about_and_go_with_their_deleti
     assert inventory.delete("group", spec.uid) == spec
     assert inventory.delete("namespace", space.uid) == space
     assert inventory.delete("budget", rule.uid) == rule
-    assert (inventory.specs, inventory.namespaces, inventory.budgets["ml"]) == ({}, {}, {})
+    assert (inventory.specs, inventory.namespaces, inventory.budgets.all()) == ({}, {}, [])
 
 
 def test_kinds_are_told_by_class() -> None:
@@ -264,5 +264,6 @@ def test_kinds_are_told_by_class() -> None:
 def test_a_budget_of_another_namespace_is_kept_apart() -> None:
     one, other = budget("b", "a", 1), replace(budget("b", "a", 1), uid="uid-2", namespace="other")
     inventory = known(one, other)
-    assert [list(found) for found in (inventory.budgets["ml"], inventory.budgets["other"])] == [[one.uid], [other.uid]]
+    (pod,) = gang("a")
+    assert [found.uid for found in inventory.budgets.over(pod)] == [one.uid]
     assert isinstance(inventory.delete("budget", "uid-2"), Budget)

@@ -50,7 +50,7 @@ class Told:
         self.metrics = Metrics()
         self.now = 0.0
         self.events = Events(
-            direct(self.kube)[0], "pod-0_1", timedelta(minutes=15), self.metrics, clock=lambda: self.now
+            direct(self.kube)[0], "pod-0_1", timedelta(minutes=15), self.metrics, clock=lambda: self.now, later=0.0
         )
 
     async def all(self) -> list[dict[str, Any]]:

@@ -219,7 +219,7 @@ class Stage:
         """A new engine under a new term, from our own records, the last plans and a full list."""
         old, kept, told = self.rig.engine.state, self.rig.kept, self.rig.played
         facts: list[Fact] = [*old.inventory.nodes.values(), *old.inventory.pods.values(), old.inventory.control]
-        budgets = [item for space in old.inventory.budgets.values() for item in space.values()]
+        budgets = old.inventory.budgets.all()
         self.rig.engine = Engine("test", old.policy)
         self.rig.tell(TermBegan(old.term + 1))
         self.rig.tell(Restored(

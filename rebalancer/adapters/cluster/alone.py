@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import structlog
 
 from rebalancer.adapters.cluster.listing import NotListed
+from rebalancer.adapters.streams.beside import Beside
 from rebalancer.core.facts import Budget, Control, Node, Pod
 from rebalancer.core.optout import marked
 from rebalancer.core.plan import Outcome, Result
@@ -40,7 +41,7 @@ class Alone:
         self._control = Control(retired=True)
         self._actor = Actor(policy, epoch)
         self._actor.control(self._control)
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls = Beside()
         self._under_way: dict[PlanId, frozenset[NodeUid]] = {}
         self._wake = asyncio.Event()
         self._kept: frozenset[str] = frozenset()
@@ -58,9 +59,7 @@ class Alone:
                 self._act()
                 await self._sleep(max(0.0, look_at - loop.time()))
         finally:
-            for task in self._calls:
-                task.cancel()
-            await asyncio.gather(*self._calls, return_exceptions=True)
+            await self._calls.end()
 
     async def _look(self) -> bool:
         """Plan for what is still out; False if nothing is. A look that fails is taken again later."""
@@ -105,9 +104,7 @@ class Alone:
 
     def _act(self) -> None:
         for call_id, call in self._actor.advance(datetime.now(UTC)):
-            task = asyncio.create_task(self._perform(call_id, call))
-            self._calls.add(task)
-            task.add_done_callback(self._calls.discard)
+            self._calls.begin(self._perform(call_id, call))
         self._heard(self._actor.outcomes())
 
     def _heard(self, outcomes: Iterable[Outcome]) -> None:

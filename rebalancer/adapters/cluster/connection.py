@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
@@ -86,6 +87,7 @@ async def connected(settings: KubernetesSettings) -> AsyncIterator[Api]:
     configuration.retries = None
     try:
         await _configure(configuration, settings)
+        _surroundings(configuration)
         client: Any = ApiClient(configuration)
     except Exception as error:  # noqa: BLE001 - the client's loader fails in many ways over what a file may hold
         where = settings.kubeconfig or "the pod's own service account"
@@ -110,6 +112,14 @@ async def _configure(configuration: Any, settings: KubernetesSettings) -> None:
         persist_config=False,
     )
     configuration.refresh_api_key_hook = _Refresh(loader)
+
+
+def _surroundings(configuration: Any) -> None:
+    """The environment's proxy is looked up once; aiohttp would do so, and read ``~/.netrc``, for every request."""
+    address = urlsplit(configuration.host)
+    if not configuration.proxy and not proxy_bypass(address.hostname or ""):
+        configuration.proxy = getproxies().get(address.scheme)
+    configuration.client_session_kwargs = {"trust_env": False}
 
 
 class _Refresh:

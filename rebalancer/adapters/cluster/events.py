@@ -39,6 +39,9 @@ AGAIN_AFTER = 600.0
 """Seconds for which the same event about the same object is not told again."""
 REMEMBERED, PLANS, WAITING = 4_096, 1_024, 256
 """Events told lately, plans heard lately, events that wait to be sent: bounds of memory, not of work."""
+LATER = 0.5
+"""Seconds that telling waits for doing: behind every write an eviction's own list of budgets waits for the API server's
+cache, up to 0.1 s, and a node is told as closed just before its gang goes."""
 PER_SECOND, BURST = 5.0, 64
 """Events a second, and at once: a night's return of a hundred nodes passes, a storm does not."""
 PATIENCE = 5.0
@@ -88,23 +91,23 @@ class Events:
     """Tells what act does. A witness for its outbox, and heard by its hands; :meth:`run` sends."""
 
     def __init__(
-        self, api: Api, identity: str, cooldown: timedelta, metrics: Metrics,
-        clock: Callable[[], float] = time.monotonic,
+        self, api: Api, identity: str, cooldown: timedelta, metrics: Metrics, *,
+        clock: Callable[[], float] = time.monotonic, later: float = LATER,
     ) -> None:  # fmt: skip
         self._api, self._identity, self._metrics, self._clock = api, identity[:INSTANCE_LIMIT], metrics, clock
-        self._cooldown = cooldown
+        self._cooldown, self._later = cooldown, later
         self._plans: OrderedDict[PlanId, Plan] = OrderedDict()
         self._lately: OrderedDict[tuple[Subject, str, str], float] = OrderedDict()
         self._uids: OrderedDict[str, str] = OrderedDict()
-        self._waiting: asyncio.Queue[Told] = asyncio.Queue(WAITING)
+        self._waiting: asyncio.Queue[tuple[float, Told]] = asyncio.Queue(WAITING)
 
     async def run(self) -> None:
         """Send what is told, until cancelled; at a pace, and one after the other."""
         bucket = Bucket(PER_SECOND, BURST)
         while True:
-            one = await self._waiting.get()
+            since, one = await self._waiting.get()
             now = datetime.now(UTC)
-            await asyncio.sleep((bucket.ready_at(now) - now).total_seconds())
+            await asyncio.sleep(max(since + self._later - self._clock(), (bucket.ready_at(now) - now).total_seconds()))
             bucket.take(datetime.now(UTC))
             try:
                 sent = await self._sent(one)
@@ -162,7 +165,7 @@ class Events:
             self._count("repeated")
             return
         try:
-            self._waiting.put_nowait(one)
+            self._waiting.put_nowait((now, one))
         except asyncio.QueueFull:
             self._count("crowded")
             return

@@ -16,6 +16,7 @@ from rebalancer.core.units import NodeUid
 NODE_KEYS = ("node", "kubernetes_node", "nodename", "node_name", "kubernetes_node_name", "k8s_node_name",
              "k8s.node.name", "exported_node")  # fmt: skip
 HOST_KEYS = ("Hostname", "hostname")
+NAMING = (*NODE_KEYS, *HOST_KEYS)
 ADDRESS_KEYS = ("instance", "service.instance.id", "server.address", "net.host.name")
 
 
@@ -94,9 +95,8 @@ def _unambiguous(pairs: Iterable[tuple[str, NodeEntry]]) -> dict[str, NodeEntry]
 
 def resolve_node(labels: Mapping[str, str], uuid: str, known: Directory) -> NodeEntry | None:
     """The node of a row with these labels, or None when nothing that it says is known."""
-    for key in (*NODE_KEYS, *HOST_KEYS):
-        entry = _named(labels.get(key, ""), known)
-        if entry is not None:
+    for key in NAMING:
+        if (name := labels.get(key)) and (entry := _named(name, known)) is not None:
             return entry
     for key in (*HOST_KEYS, *ADDRESS_KEYS):
         host = without_port(labels.get(key, ""))
@@ -115,8 +115,11 @@ def _exporters_node(labels: Mapping[str, str], known: Directory) -> NodeEntry | 
 def _named(name: str, known: Directory) -> NodeEntry | None:
     if name == "":
         return None
+    found = known.nodes.get(name)
+    if found is not None:
+        return found
     lower = name.lower()
-    found = known.nodes.get(name) or known.by_alias.get(lower)
+    found = known.by_alias.get(lower)
     if found is None and "." in lower and not _is_address(lower):
         found = known.by_alias.get(lower.partition(".")[0])
         # gpu-1.site-a must not pass for gpu-1.site-b: only a bare node name may be met half-way

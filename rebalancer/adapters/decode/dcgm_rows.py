@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One sample of one series. ``at`` None: the dialect gave no time of its own. ``line`` 0: no line."""
 
     name: str
@@ -89,6 +88,7 @@ class Reading(NamedTuple):
     why: str = ""
 
 
+@lru_cache(maxsize=1024)
 def field_of(name: str) -> Field | None:
     """The field that a metric name fills, in any exporter generation; None for all other metrics."""
     plain = name.strip().lower().replace(".", "_").removesuffix("_total")
@@ -109,8 +109,11 @@ def usable(field: Field, value: float) -> Reading:
     """The value if it can be a load: finite, not one of DCGM's blanks, within the field's range."""
     if math.isnan(value):
         return Reading(None, "nan")
-    if abs(value) >= _BLANKS_FROM or any(low <= value <= high for low, high in _blanks(field)):
+    if abs(value) >= _BLANKS_FROM:
         return Reading(None, "blank")
+    for low, high in _blanks(field):
+        if low <= value <= high:
+            return Reading(None, "blank")
     low, high = _RANGES[field]
     return Reading(value) if low <= value <= high else Reading(None, "range")
 
@@ -136,12 +139,12 @@ class Device(NamedTuple):
 
 def device_of(labels: Mapping[str, str]) -> Device | None:
     """Whose row it is; None for links, switches, CPUs and rows that name no GPU."""
-    if any(labels.get(key, "") != "" for key in _OTHER_ENTITIES):
+    if _first(labels, _OTHER_ENTITIES):
         return None
     uuid = _first(labels, _UUID_KEYS)
     if uuid == "":
         return None
-    older = _MIG_UUID.fullmatch(uuid)
+    older = _MIG_UUID.fullmatch(uuid) if uuid.startswith("MIG-") else None
     return Device(older[1], older[2]) if older else Device(uuid, _first(labels, _INSTANCE_KEYS))
 
 
@@ -161,4 +164,7 @@ def pod_of(labels: Mapping[str, str], *, exported_only: bool = False) -> str:
 
 
 def _first(labels: Mapping[str, str], keys: tuple[str, ...]) -> str:
-    return next((labels[key] for key in keys if labels.get(key)), "")
+    for key in keys:  # a plain loop: this is asked several times of each of a fleet's rows
+        if found := labels.get(key):
+            return found
+    return ""

@@ -51,7 +51,11 @@ def epoch(value: object) -> datetime | None:
         return None
     if not math.isfinite(number) or number < 0.0:
         return None
-    divisor = next((unit for least, unit in _UNITS if number >= least), 1.0)
+    divisor = 1.0
+    for least, unit in _UNITS:
+        if number >= least:
+            divisor = unit
+            break
     try:
         return UNKNOWN_MOMENT + timedelta(microseconds=round(number / divisor * 1e6))
     except OverflowError:

@@ -8,7 +8,7 @@ nodes alone, and outcomes wait, bounded, to be told later. What may be done is t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -16,6 +16,7 @@ from structlog.contextvars import bound_contextvars
 
 from rebalancer.adapters.logs import concerned
 from rebalancer.adapters.metrics import Metrics
+from rebalancer.adapters.streams.beside import Beside
 from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.adapters.streams.dlq import DeadLetters, refused
 from rebalancer.adapters.streams.following import Following, unheard
@@ -26,11 +27,11 @@ from rebalancer.adapters.streams.optouts import Respectful
 from rebalancer.adapters.streams.outbox import LOOK, BrakesTold, Outbox, answer, brakes_now, due_now
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, read
-from rebalancer.core.plan import Outcome, Plan
+from rebalancer.core.plan import Plan
 from rebalancer.core.policy import Policy
 from rebalancer.core.ports import Eyes, Hands
 from rebalancer.core.protocol.actor import Actor
-from rebalancer.core.protocol.calls import Call
+from rebalancer.core.protocol.calls import Call, writes
 from rebalancer.core.protocol.strays import Strays
 from rebalancer.core.stimuli import Approved, OutcomeReported
 from rebalancer.wire import v1
@@ -76,7 +77,7 @@ class Act:
         self._partition = publisher.partition(cluster)
         self._held: list[tuple[Came, Received]] = []
         self._told = outbox or Outbox(publisher, cluster, metrics)
-        self._calls: set[asyncio.Task[None]] = set()
+        self._beside = Beside()
         self._slots, self._wake = asyncio.Semaphore(AT_ONCE), asyncio.Event()
         self._following = Following(
             kafka, self._partition, self._take, self._heard, self._silent,
@@ -99,8 +100,7 @@ class Act:
                 loaded = await self._restore()
                 group.create_task(self._following.run(loaded.ends, INPUTS), name="act-plans")
         finally:
-            for task in self._calls:
-                task.cancel()
+            await self._beside.end()
 
     @property
     def _within(self) -> float:
@@ -179,11 +179,11 @@ class Act:
                 if plan.term <= record.offset:  # a term is an offset before its plans, whatever else it claims
                     self.actor.seen_term(plan.term)
                 self._told.heard(plan)
-                self._tell(self.actor.plan(plan, now))
+                self._told.add(self.actor.plan(plan, now))
             case Approved() as approved:
                 self.actor.approve(approved.plan)
             case content if (brakes := self._brakes.read(content)) is not None:
-                self._tell(self.actor.control(brakes, now))
+                self._told.add(self.actor.control(brakes, now))
 
     # -- acting ----------------------------------------------------------------------------------------------
 
@@ -193,13 +193,15 @@ class Act:
             await self._may_act.wait()
             self.health.round(0)  # an act with nothing to do is alive
             calls = self.actor.advance(self._gate.now())
-            self._tell(self.actor.outcomes())
-            if self._silent_since is None:
-                await self._told.flush(self._within)
+            self._told.add(self.actor.outcomes())
+            if not self._told.empty and not self._told.offering:
+                self._beside.begin(self._flush())
             for call_id, call in calls:
-                task = asyncio.create_task(self._perform(call_id, call))
-                self._calls.add(task)
-                task.add_done_callback(self._calls.discard)
+                self._beside.begin(self._perform(call_id, call))
+
+    async def _flush(self) -> None:
+        if self._silent_since is None:
+            await self._told.flush(self._within)
 
     async def _sleep(self) -> None:
         """Until something came, or the actor wants to be woken; never longer than its own polling pace."""
@@ -216,17 +218,16 @@ class Act:
 
     async def _perform(self, call_id: int, call: Call) -> None:
         with bound_contextvars(**concerned(call)):  # whatever is logged on the way says which plan, gang and loan
+            if writes(call):  # what was told of it comes first, so that a successor knows what may be half done
+                await self._flush()
             async with self._slots:
                 came_back = await answer(self._hands, call, self._within)
             try:
-                self._tell(self.actor.answered(call_id, came_back, self._gate.now()))
+                self._told.add(self.actor.answered(call_id, came_back, self._gate.now()))
             except Exception:
                 log.exception("an answer could not be taken in", call=call.kind)
                 self.health.metrics.failures.labels("act").inc()
         self._wake.set()
-
-    def _tell(self, outcomes: Iterable[Outcome]) -> None:
-        self._told.add(outcomes)
 
     # -- lockstep ----------------------------------------------------------------------------------------------
 
@@ -252,12 +253,12 @@ class Act:
         moment = now or self._gate.now()
         for _ in range(ROUNDS):
             calls = self.actor.advance(moment)
-            self._tell(self.actor.outcomes())
+            self._told.add(self.actor.outcomes())
             if not calls:
                 return
             for call_id, call in calls:
                 came_back = await answer(self._hands, call, self._within)
-                self._tell(self.actor.answered(call_id, came_back, moment))
+                self._told.add(self.actor.answered(call_id, came_back, moment))
 
     # -- without Kafka -----------------------------------------------------------------------------------------
 
@@ -294,7 +295,7 @@ class Act:
             self.health.metrics.failures.labels("act").inc()
             log.exception("what falls due cannot be seen")
             return
-        self._tell(self.actor.control(brakes, now))
+        self._told.add(self.actor.control(brakes, now))
         for plan in plans:
             self._told.decided(plan)
-            self._tell(self.actor.plan(plan, now))
+            self._told.add(self.actor.plan(plan, now))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -176,7 +176,7 @@ class Intake:
         if node is None:
             return "unknown-node"
         known.learn(device.uuid, node)
-        dated = row if row.at is not None else replace(row, at=origin.at)
+        dated = row if row.at is not None else row._replace(at=origin.at)
         return cluster.scrapes.add(dated, node, origin.place, self._now(), origin.tick)
 
     async def _changed(self, item: Changed, origin: Origin, cluster: Cluster) -> None:

@@ -69,6 +69,11 @@ class Outbox:
         return not self._waiting
 
     @property
+    def offering(self) -> bool:
+        """Whether what waits is being told: that goes on until nothing waits, or time is over."""
+        return self._offering.locked()
+
+    @property
     def waiting(self) -> int:
         """Records not told yet."""
         return len(self._waiting)

@@ -84,6 +84,11 @@ class EvictPod:
 Call: TypeAlias = ReadNode | PatchNode | ListPods | ReadMembers | ReadBudgets | GiveNotice | EvictPod
 
 
+def writes(call: Call) -> bool:
+    """Whether it changes anything at the server; a dry run does not."""
+    return isinstance(call, PatchNode | GiveNotice) or (isinstance(call, EvictPod) and not call.dry_run)
+
+
 class AnswerKind(StrEnum):
     """Answers by what they mean for the next move (CASES E09), not by their number."""
 

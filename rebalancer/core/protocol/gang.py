@@ -1,8 +1,9 @@
 """One gang on its way out: read, checked, told, and evicted as one; then waited for until it is really gone.
 
-Before the first accepted eviction anything that forbids it leaves the whole gang alone. After it the gang is
-finished, whatever it takes within its deadline; a half-gone gang is told at once. An eviction names a pod by
-uid, so a pod that took over a name is never touched, and 201 means releasing, never gone.
+It is read while its nodes are being closed; nothing follows from what is seen before they are. Before the first
+accepted eviction anything that forbids it leaves the whole gang alone. After it the gang is finished, whatever it
+takes within its deadline; a half-gone gang is told at once. An eviction names a pod by uid, so a pod that took over a
+name is never touched, and 201 means releasing, never gone.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Gang:
         self._acting = site.policy.acting
         self._live: dict[PodUid, Pod] = {}
         self._lent: frozenset[str] = frozenset()
+        self._shut = False
+        self._looked_at: datetime | None = None
         self._read = Ask(self._acting, step.gang)
         self._fresh = False
         self._polls = 0
@@ -66,10 +69,21 @@ class Gang:
             return not any(item.member.node in node for item in self.members.staying)
         return self.phase is Evicting.GONE
 
-    def begin(self, lent: frozenset[str]) -> None:
-        """All nodes are closed: start. ``lent``: names of the lent ones among them."""
-        self._lent = lent
-        self._move(Evicted.CLOSED)
+    @property
+    def waits(self) -> bool:
+        """Whether its nodes are not closed yet, as far as it has been told."""
+        return not self._shut and not self.over
+
+    def look(self) -> None:
+        """Its nodes are being closed: read it meanwhile."""
+        self._move(Evicted.LOOK)
+
+    def closed(self, lent: frozenset[str], now: datetime) -> None:
+        """All nodes are closed; what was seen holds if it is fresh. ``lent``: names of the lent ones among them."""
+        self._shut, self._lent = True, lent
+        if self._looked_at is not None and now - self._looked_at > self._acting.poll and not self._read.out:
+            self._fresh = False
+            self._read.again(now)
 
     def stop(self, because: Because, result: Result | None = None) -> None:
         """Leave it alone; only before anything was evicted."""
@@ -133,7 +147,7 @@ class Gang:
             most = self._acting.retry_max if slow else self._acting.retry_first
             self._read.again(now + min(self._acting.poll * int(2 ** min(self._polls, 16)), most))
             self._polls += 1
-            self._live, self._fresh = {pod.uid: pod for pod in answer.pods}, True
+            self._live, self._fresh, self._looked_at = {pod.uid: pod for pod in answer.pods}, True, now
             self.members.note(self._live)
             return
         again = self._read.failed(answer, now) and answer.kind is not AnswerKind.FORBIDDEN
@@ -143,7 +157,7 @@ class Gang:
             self._read.again(now + self._acting.retry_max)
 
     def _judge_live(self, now: datetime) -> None:
-        if not self._fresh:
+        if not self._fresh or not self._shut:
             return
         self._fresh = False
         wanted = self.members.wanted

@@ -157,7 +157,7 @@ class Evicting(StrEnum):
 class Evicted(StrEnum):
     """What happened to the gang."""
 
-    CLOSED = "closed"
+    LOOK = "look"
     READ = "read"
     PASSED = "passed"
     NOTICE = "notice"
@@ -169,7 +169,7 @@ class Evicted(StrEnum):
 
 
 EVICT: Mapping[tuple[Evicting, Evicted], Evicting] = {
-    (Evicting.HELD, Evicted.CLOSED): Evicting.READING,
+    (Evicting.HELD, Evicted.LOOK): Evicting.READING,
     (Evicting.HELD, Evicted.FAILED): Evicting.REFUSED,
     (Evicting.READING, Evicted.READ): Evicting.CHECKING,
     (Evicting.READING, Evicted.ALL_GONE): Evicting.GONE,

@@ -1,5 +1,7 @@
 """A plan that takes nodes back: close them all, evict whole gangs, hand each node back when it is empty.
 
+Gangs are read while nodes are being closed; nobody is checked, told or evicted before all are.
+
 Nodes do not wait for each other once they are closed. A node whose gang is left alone is opened to its borrowers
 again. How a node changes and how a gang goes is for ``homeward`` and ``gang``; only their order is here.
 """
@@ -133,8 +135,11 @@ class TakeBack:
         for node, home in self._homes.items():
             home.settle(now)
             self._tell_close(node, home, now)
+        for gang in self._gangs:
+            if gang.phase is Evicting.HELD:
+                gang.look()
         if all(home.shut or home.over or self._leaving(home) for home in self._homes.values()):
-            self._begin()
+            self._begin(now)
         for gang in self._gangs:
             gang.settle(now)
             if gang.phase is Evicting.REFUSED and gang.because is not None:
@@ -144,16 +149,16 @@ class TakeBack:
             home.settle(now)
             self._tell_restore(node, home, now)
 
-    def _begin(self) -> None:
+    def _begin(self, now: datetime) -> None:
         lent = frozenset(home.name for node, home in self._homes.items() if home.shut and self._lent[node])
         for gang in self._gangs:
-            if gang.phase is not Evicting.HELD:
+            if not gang.waits:
                 continue
             refused = self._closed_not(gang)
             if refused is not None:
                 gang.stop(refused)
             else:
-                gang.begin(lent)
+                gang.closed(lent, now)
 
     def _closed_not(self, gang: Gang) -> Because | None:
         """Why a node of the gang could not be closed; a node that is gone need not be."""

@@ -2,7 +2,7 @@
 
 40 kwok nodes of 8 GPUs; inference holds four, the others are lent to gangs of eight one-GPU pods, every second gang
 under a PDB that lets it go. Product, broker and control plane run on this machine; utilisation of all nodes is looked
-at once a second meanwhile. Two triggers, neither with a debounce to wait for:
+at every 15 s meanwhile, as by default. Two triggers, neither with a debounce to wait for:
 
 - ``pending``: the service is scaled up by one replica, which only a lent node can house. The record is the first fact
   of that pod on `gpu.fact.pod.v1`. The policy's `pending_debounce` (default 10 s: nodes are closed at once, nobody is
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ HOME, GANG = 4, 8
 PARTITIONS = 4  # the settings' default
 WITHIN = 30.0  # seconds that one trial may take before the run fails
 SETTLED = 0.4  # seconds between trials: the last one's records are taken in
+EVERY = 15.0  # seconds between two looks at the GPUs: the settings' default
 SECTIONS: dict[str, dict[str, Any]] = {
+    "activities": {"freshness": "40s", "dwell": "45s"},
     "signals": {"pending_debounce": "0s", "debounce": "10s"},  # no load-driven recall among the trials
     "borrowing": {"cooldown": "30m", "cooldown_max": "1h", "max_loan": "4h"},  # nor loans to those who just went
 }
@@ -68,9 +71,9 @@ class Bench:
         away = self._pool.nodes - HOME
         space = self._borrow(away)
         for _ in range(away - recalls):
-            self._take(self._pending)
+            self._take(self._pending, self._served_all)
         for node in sorted(one.node_name for one in self._stage.open_loans(self._pool.name)):
-            self._take(lambda node=node: self._recall(node))  # type: ignore[misc]  # mypy cannot infer a default
+            self._take(partial(self._recall, node), partial(self._stage.await_home, self._pool.name, [node], WITHIN))
         self._stage.plane.api.delete(f"/apis/batch/v1/namespaces/{space}/jobs", propagationPolicy="Background")
         self._served = HOME
         fleet.scale(self._stage.plane, self._stage.serving, "chat", HOME)
@@ -109,7 +112,6 @@ class Bench:
 
         due, _ = self._heard.first(before, FactObserved, waits, WITHIN)
         planned, plan = self._heard.first(before, Plan, _of(Method.RECLAIM, Reason.INFERENCE_PENDING), WITHIN)
-        stage.await_running(stage.serving, "chat", self._served, WITHIN, self._pool.name)
         return Way("pending", called, due, planned, plan)
 
     def _recall(self, node: str) -> Way:
@@ -121,10 +123,13 @@ class Bench:
         due, _ = self._heard.first(before, RecallRequested, lambda one: one.target == node, WITHIN)
         wanted = _of(Method.RETURN, Reason.OPERATOR_RECALL)
         planned, plan = self._heard.first(before, Plan, lambda one: wanted(one) and _closes(one, node), WITHIN)
-        self._stage.await_home(self._pool.name, [node], WITHIN)
         return Way("recall", called, due, planned, plan)
 
-    def _take(self, cause: Callable[[], Way]) -> None:
+    def _served_all(self) -> None:
+        self._stage.await_running(self._stage.serving, "chat", self._served, WITHIN, self._pool.name)
+
+    def _take(self, cause: Callable[[], Way], settled: Callable[[], object]) -> None:
+        """One trial. The cluster is asked nothing before its evictions are in the log: that would be in their way."""
         way = cause()
         wanted = len(way.gang.members)
         self._stage.await_(
@@ -132,6 +137,7 @@ class Bench:
         )
         self.taken.append((way, dict(trial.stages(way, self._audit.requests))))
         self._audit.requests.clear()
+        settled()
         time.sleep(SETTLED)
 
 
@@ -190,7 +196,7 @@ def run(*, nodes: int = 40, rounds: int = 1, recalls: int = 12, warm: int = 3) -
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         plane = stack.enter_context(ControlPlane(folder / "plane"))
         stage = stack.enter_context(
-            staged(plane, folder, [pool], lease={}, proxied=False, start=False, prepare=serve)
+            staged(plane, folder, [pool], lease={}, proxied=False, start=False, prepare=serve, every=EVERY)
         )  # fmt: skip
         stage.product.adopt(policy([pool], **SECTIONS))
         topics = (v1.FACT_TOPICS["pod"], v1.CONTROL, v1.PLAN)

@@ -42,7 +42,7 @@ def accepted(way: Way, requests: Sequence[Request]) -> list[Request]:
 
 
 def stages(way: Way, requests: Sequence[Request]) -> Mapping[str, float]:
-    """Seconds of each stage; all but the last two follow each other without a gap.
+    """Seconds of each stage; members are read while the node is being closed, the rest follows one after the other.
 
     Raises:
         ValueError: a request that the protocol makes is not among them.
@@ -50,22 +50,24 @@ def stages(way: Way, requests: Sequence[Request]) -> Mapping[str, float]:
     names = {one.name for one in way.gang.members}
     mine = [one for one in requests if one.received >= way.planned - 0.002]  # the broker rounds to milliseconds
     node = [one for one in mine if one.resource == "nodes" and one.name == way.node]
-    begun = _first(node, way.planned, "get").received
-    closed = _first(node, begun, "patch").answered
-    dry = [one for one in mine if one.evicts and one.dry and one.name in names and one.received >= closed]
-    budgets = [one for one in mine if one.resource == "poddisruptionbudgets" and one.received >= closed]
+    members = [one for one in mine if one.verb == "get" and one.resource == "pods" and one.name in names]
+    asked = _first(node, way.planned, "get").received
+    closed = _first(node, asked, "patch").answered
+    dry = [one for one in mine if one.evicts and one.dry and one.name in names]
+    budgets = [one for one in mine if one.resource == "poddisruptionbudgets"]
     real = accepted(way, mine)
     if not dry or not budgets or not real:
         raise ValueError(f"{way.trigger} of {way.node}: {len(dry)} dry runs, {len(real)} evictions")
-    read = min(dry[0].received, *(one.received for one in (*dry, *budgets)))
+    begun = min(asked, *(one.received for one in members))
+    read = min(one.received for one in (*dry, *budgets))
     checked = max(one.answered for one in (*dry, budgets[0]))
     first = min(one.received for one in real)
     return {
         "cause → record on Kafka": way.due - way.called,
         "record → plan on Kafka": way.planned - way.due,
         "plan → first request of act": begun - way.planned,
-        "node read and closed": closed - begun,
-        "members read": read - closed,
+        "node closed, members read": read - begun,
+        "of that: node read and closed": closed - begun,
         "budgets and dry runs": checked - read,
         "→ first eviction asked": first - checked,
         "first eviction answered": real[0].answered - first,

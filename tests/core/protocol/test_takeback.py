@@ -20,6 +20,7 @@ from rebalancer.core.protocol.calls import (
     PatchNode,
     ReadBudgets,
     ReadMembers,
+    writes,
 )
 from rebalancer.core.units import CLOSING, ON_LOAN, OwnerClass
 from tests.core.protocol.fake import (
@@ -585,7 +586,7 @@ def test_a_plan_called_off_while_its_closing_patch_is_out_leaves_no_taint_behind
     driver = Driver(cluster).feed(take_back(cluster))
     driver.round()
     calls = driver.actor.advance(T0)
-    assert [call.kind for _, call in calls] == ["patch-node"]
+    assert [call.kind for _, call in calls if writes(call)] == ["patch-node"]
     driver.feed(cancel())
     for call_id, call in calls:
         driver.outcomes += driver.actor.answered(call_id, cluster.answer(call), T0)
