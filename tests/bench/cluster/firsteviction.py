@@ -69,12 +69,11 @@ class Bench:
     def round(self, recalls: int) -> None:
         """Lend all but inference's nodes, then bring each of them home, the last ``recalls`` by request."""
         away = self._pool.nodes - HOME
-        space = self._borrow(away)
+        self._borrow(away)
         for _ in range(away - recalls):
             self._take(self._pending, self._served_all)
         for node in sorted(one.node_name for one in self._stage.open_loans(self._pool.name)):
             self._take(partial(self._recall, node), partial(self._stage.await_home, self._pool.name, [node], WITHIN))
-        self._stage.plane.api.delete(f"/apis/batch/v1/namespaces/{space}/jobs", propagationPolicy="Background")
         self._served = HOME
         fleet.scale(self._stage.plane, self._stage.serving, "chat", HOME)
         self._stage.await_running(self._stage.serving, "chat", HOME, pool=self._pool.name)
@@ -138,7 +137,15 @@ class Bench:
         self.taken.append((way, dict(trial.stages(way, self._audit.requests))))
         self._audit.requests.clear()
         settled()
+        self._forget(way)
         time.sleep(SETTLED)
+
+    def _forget(self, way: Way) -> None:
+        """Delete the job of the gang that went: its replacements would wait, be tried and told on in later trials."""
+        space, job = way.gang.namespace, way.gang.gang.rpartition("/")[2]
+        self._stage.plane.api.delete(f"/apis/batch/v1/namespaces/{space}/jobs/{job}", propagationPolicy="Background")
+        gone = lambda: not fleet.pods(self._stage.plane, space, job)  # noqa: E731
+        self._stage.await_(f"{job} to be gone", gone, WITHIN, self._pool.name)
 
 
 def _of(method: Method, reason: Reason) -> Callable[[Plan], bool]:
