@@ -187,7 +187,8 @@ class Alertmanagers:
             accepted = await self._tell(session, url)
             again = SOON if accepted else min(2 * again, self._resend)
             try:
-                await asyncio.wait_for(event.wait(), self._resend if accepted else min(again, self._resend))
+                async with asyncio.timeout(self._resend if accepted else min(again, self._resend)):
+                    await event.wait()
             except TimeoutError:
                 continue
 

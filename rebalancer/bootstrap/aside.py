@@ -64,7 +64,8 @@ async def send_aside(what: Errand, stack: AsyncExitStack) -> None:
     process.stdin.write(orjson.dumps(asdict(what)) + b"\n")
     await process.stdin.drain()
     try:
-        said = await asyncio.wait_for(process.stdout.readline(), WITHIN)
+        async with asyncio.timeout(WITHIN):
+            said = await process.stdout.readline()
     except TimeoutError:
         raise AsideFailed(f"telemetry worker {what.name} was not ready within {WITHIN:.0f} s") from None
     if said.strip() != b"ready":
@@ -75,7 +76,8 @@ async def _dismiss(process: Process) -> None:
     if process.stdin is not None:
         process.stdin.close()
     try:
-        await asyncio.wait_for(process.wait(), 10.0)
+        async with asyncio.timeout(10.0):
+            await process.wait()
     except TimeoutError:
         process.kill()
         await process.wait()

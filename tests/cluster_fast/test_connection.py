@@ -87,6 +87,23 @@ async def test_a_status_is_an_answer_and_is_asked_for_once(tmp_path: Path) -> No
     assert len(server.asked) == 2
 
 
+@pytest.mark.parametrize("exempt", [pytest.param("", id="by it"), pytest.param("127.0.0.1", id="past it, if exempt")])
+async def test_the_surroundings_proxy_is_asked_and_no_netrc_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exempt: str
+) -> None:
+    proxy, server, netrc = Server(), Server(), tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login other password secret")
+    monkeypatch.setenv("NETRC", str(netrc))
+    async with at(proxy, tmp_path) as beside:
+        monkeypatch.setenv("http_proxy", beside.host)
+        monkeypatch.setenv("no_proxy", exempt)
+        async with at(server, tmp_path) as api:
+            await api.request("GET", "/x", timeout=2)
+    asked, spared = (server, proxy) if exempt else (proxy, server)
+    assert [authorization for _, _, authorization, _ in asked.asked] == ["Bearer one"]
+    assert spared.asked == []
+
+
 async def test_bodies_go_as_they_are_and_queries_are_spelled_as_kubernetes_has_them(tmp_path: Path) -> None:
     server = Server()
     patch = [{"op": "test", "path": "/a", "value": None}]

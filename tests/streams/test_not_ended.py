@@ -50,6 +50,18 @@ async def test_an_act_that_can_neither_hear_nor_see_goes_on_and_looks_again() ->
     assert eyes.looked == 6  # brakes and nodes each time; at once too: what is nearly due could not wait for the bound
 
 
+async def test_an_act_that_is_told_to_end_in_the_moment_in_which_it_is_woken_ends() -> None:
+    publisher = cast("Publisher", FakePublisher())
+    act = Act(KafkaSettings(), CLUSTER, POLICY, cast("Hands", None), Blind(), publisher, Metrics())
+    driving = asyncio.create_task(act._drive())
+    await asyncio.sleep(0.01)
+    act._wake.set()
+    await asyncio.sleep(0)
+    driving.cancel()
+    done, _ = await asyncio.wait({driving}, timeout=5)
+    assert driving in done
+
+
 async def test_changes_that_cannot_be_seen_are_made_good_by_full_lists() -> None:
     collect = Collect(KafkaSettings(), Blind(), cast("Publisher", FakePublisher()), CLUSTER, Metrics())
     collect._asked.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import structlog
@@ -129,9 +130,7 @@ class Alone:
         now = datetime.now(UTC)
         due = self._actor.next_wake(now)
         left = longest if due is None else min(longest, max(0.0, (due - now).total_seconds()))
-        try:
-            await asyncio.wait_for(self._wake.wait(), left)
-        except TimeoutError:
-            return
-        finally:
-            self._wake.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await self._wake.wait()
+        self._wake.clear()

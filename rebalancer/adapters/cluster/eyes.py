@@ -110,7 +110,8 @@ class ClusterEyes:
             SightLost: changes of some kinds may have been missed.
         """
         try:
-            await asyncio.wait_for(self._news.wait(), QUIET)
+            async with asyncio.timeout(QUIET):
+                await self._news.wait()
         except TimeoutError:
             return ()
         self._news.clear()

@@ -91,7 +91,8 @@ class Places:
             self._listed(of, set(listed.found))
             reflector.begin(listed.version)
             try:
-                await asyncio.wait_for(lost.wait(), LISTS_EVERY)
+                async with asyncio.timeout(LISTS_EVERY):
+                    await lost.wait()
             except TimeoutError:
                 log.debug("places listed again", kind=of)
 

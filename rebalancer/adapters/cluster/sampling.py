@@ -64,7 +64,8 @@ class Sampling:
     async def _sample(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await asyncio.wait_for(self._places.ready.wait(), FIRST_PLACES)
+            async with asyncio.timeout(FIRST_PLACES):
+                await self._places.ready.wait()
         except TimeoutError:
             log.warning("nodes are not listed yet, samples may have none")
         while True:

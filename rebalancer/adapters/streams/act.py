@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -209,12 +210,10 @@ class Act:
         due = self.actor.next_wake(now)
         longest = self.policy.acting.poll.total_seconds()
         left = longest if due is None else min(longest, max(0.0, (due - now).total_seconds()))
-        try:
-            await asyncio.wait_for(self._wake.wait(), left)
-        except TimeoutError:
-            return
-        finally:
-            self._wake.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await self._wake.wait()
+        self._wake.clear()
 
     async def _perform(self, call_id: int, call: Call) -> None:
         with bound_contextvars(**concerned(call)):  # whatever is logged on the way says which plan, gang and loan

@@ -136,7 +136,8 @@ class FileToken(AbstractTokenProvider):
 async def asked_of(kafka: KafkaSettings, answer: Awaitable[T]) -> T:
     """An answer within the settings' bound, or ``Unreachable``."""
     try:
-        return await asyncio.wait_for(answer, kafka.timeout)
+        async with asyncio.timeout(kafka.timeout):
+            return await answer
     except TimeoutError:
         raise Unreachable(kafka.bootstrap, f"no answer within {kafka.timeout:g} s") from None
     except (KafkaError, OSError) as error:

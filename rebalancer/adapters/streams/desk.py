@@ -158,7 +158,8 @@ class Desk:
     async def _take(self) -> Sequence[Item]:
         """Everything that has arrived; after a tick also nothing."""
         try:
-            first = await asyncio.wait_for(self._mailbox.get(), TICK)
+            async with asyncio.timeout(TICK):
+                first = await self._mailbox.get()
         except TimeoutError:
             return ()
         batch = [first]

@@ -84,7 +84,8 @@ class Following:
         if time.monotonic() - self._contact < PROBE:
             return
         try:
-            await asyncio.wait_for(consumer.end_offsets(places), self._kafka.timeout)
+            async with asyncio.timeout(self._kafka.timeout):
+                await consumer.end_offsets(places)
         except (KafkaError, TimeoutError):
             await self._quiet()
         else:

@@ -60,7 +60,8 @@ async def consumer_at(kafka: KafkaSettings, fetch_wait_ms: int | None = None) ->
     )
     try:
         try:
-            await asyncio.wait_for(consumer.start(), kafka.timeout)
+            async with asyncio.timeout(kafka.timeout):
+                await consumer.start()
         except (TimeoutError, KafkaError, OSError) as error:
             raise Unreachable(kafka.bootstrap, str(error) or type(error).__name__) from error
         yield consumer

@@ -74,7 +74,8 @@ class Publisher:
             max_request_size=LARGEST,
         )
         try:
-            await asyncio.wait_for(self._producer.start(), self._kafka.timeout)
+            async with asyncio.timeout(self._kafka.timeout):
+                await self._producer.start()
         except (TimeoutError, KafkaError, OSError) as error:
             await self._producer.stop()
             raise Unreachable(self._kafka.bootstrap, str(error) or type(error).__name__) from error
@@ -84,7 +85,8 @@ class Publisher:
         producer, self._producer = self._producer, None
         if producer is not None:
             try:
-                await asyncio.wait_for(producer.stop(), self._kafka.timeout)
+                async with asyncio.timeout(self._kafka.timeout):
+                    await producer.stop()
             except TimeoutError:
                 await producer.client.close()
 

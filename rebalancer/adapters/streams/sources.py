@@ -97,7 +97,8 @@ class Sources:
 
     async def _read(self) -> None:
         try:
-            await asyncio.wait_for(self._learnt.wait(), LEARN_WITHIN)
+            async with asyncio.timeout(LEARN_WITHIN):
+                await self._learnt.wait()
         except TimeoutError:
             log.warning("our own facts are not read yet, rows may have no node")
         async with self._consumer() as consumer:
@@ -146,7 +147,8 @@ class Sources:
         consumer.subscribe(list(self._sources), listener=_Afresh(self))
         try:
             try:
-                await asyncio.wait_for(consumer.start(), self._kafka.timeout)
+                async with asyncio.timeout(self._kafka.timeout):
+                    await consumer.start()
             except (TimeoutError, KafkaError, OSError) as error:
                 raise Unreachable(self._kafka.bootstrap, str(error) or type(error).__name__) from error
             yield consumer

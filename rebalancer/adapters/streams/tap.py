@@ -63,7 +63,8 @@ class Tap:
         """Write what is there by now, and stop; raises TimeoutError."""
         self._finishing.set()
         if self._task is not None:
-            await asyncio.wait_for(self._task, within)
+            async with asyncio.timeout(within):
+                await self._task
 
     async def _run(self) -> None:
         try:

@@ -148,7 +148,7 @@ def run(*, nodes: int = 500) -> dict[str, Any]:
         exporters = stack.enter_context(Exporters(dict.fromkeys(names, (GPUS, MODEL)), dict.fromkeys(names, 60.0)))
         extra = {"dcgm": {"source": "prometheus", "url": exporters.url, "every": EVERY}}
         place = Place(
-            folder / "product", CLUSTER, broker.bootstrap, _rights(plane), NAMESPACE, exporters.url, {}, extra
+            folder / "product", CLUSTER, broker.bootstrap, _rights(plane), NAMESPACE, exporters.url, {}, extra=extra
         )
         product = stack.enter_context(Product(place, policy([Pool(LENDER, MODEL, nodes // 2)], activities=ACTIVITIES)))
         topics = (*v1.FACT_TOPICS.values(), v1.JOURNAL)
