@@ -81,9 +81,10 @@ class Gang:
     def closed(self, lent: frozenset[str], now: datetime) -> None:
         """All nodes are closed; what was seen holds if it is fresh. ``lent``: names of the lent ones among them."""
         self._shut, self._lent = True, lent
-        if self._looked_at is not None and now - self._looked_at > self._acting.poll and not self._read.out:
+        if self._looked_at is not None and now - self._looked_at > self._acting.poll:
             self._fresh = False
-            self._read.again(now)
+            if not self._read.out:
+                self._read.again(now)
 
     def stop(self, because: Because, result: Result | None = None) -> None:
         """Leave it alone; only before anything was evicted."""
