@@ -5,6 +5,6 @@ It puts objects together and ends them in the right order. No decision, no wordi
 
 from rebalancer.bootstrap.day import demo
 from rebalancer.bootstrap.replaying import replay
-from rebalancer.bootstrap.service import run
+from rebalancer.bootstrap.service import run, unhindered
 
-__all__ = ["demo", "replay", "run"]
+__all__ = ["demo", "replay", "run", "unhindered"]

@@ -58,7 +58,6 @@ async def run(settings: Settings) -> None:
     Raises Unreachable (no broker, and nothing to do without), PolicyRefused, NoCluster, OSError (the port is taken).
     """
     logs.for_roles(settings.log)
-    _unhindered()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -75,8 +74,11 @@ async def run(settings: Settings) -> None:
             return
 
 
-def _unhindered() -> None:
-    """What is imported stays: a full collection that looks at it again takes 0.1 s, in which nobody is evicted."""
+def unhindered() -> None:
+    """For a process that does nothing else: busy threads give way at once, and what is imported is not collected.
+
+    A full collection that looks at all imported code takes 0.1 s, in which nobody is evicted.
+    """
     sys.setswitchinterval(SWITCH)
     gc.collect()
     gc.freeze()

@@ -39,6 +39,7 @@ async def run(settings: Settings) -> None:
     """The roles of the settings until they are told to stop; ConnectionError names what could not be reached."""
     from rebalancer import bootstrap
 
+    bootstrap.unhindered()
     await bootstrap.run(settings)
 
 

@@ -97,6 +97,14 @@ def test_which_pods_a_budget_covers(changes: dict[str, Any], covered: bool) -> N
     assert bool(inventory.budgets.over(pod)) is covered
 
 
+def test_a_budget_that_selects_others_now_is_over_those_it_selected_no_more() -> None:
+    (pod,) = gang("a")
+    inventory = known(pod, budget("b", "a", 1))
+    assert inventory.observe(replace(budget("b", "a", 1), selector=(Requirement("job", "In", ("b",)),)), START)
+    assert inventory.budgets.over(pod) == []
+    assert inventory.budgets.over(replace(pod, labels={"job": "b"}))
+
+
 REQUIREMENTS = st.builds(
     Requirement,
     st.sampled_from(["job", "app"]),

@@ -18,12 +18,14 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
+import structlog
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import load_incluster_config, load_kube_config
 from kubernetes.aio.config.config_exception import ConfigException
 
 from rebalancer.settings import KubernetesSettings
 
+log = structlog.get_logger(__name__)
 CONNECT = 5.0
 """Seconds to open a connection: within one cluster it takes milliseconds, and a dead address must be told soon."""
 CREDENTIALS_EVERY = 60.0
@@ -117,8 +119,11 @@ async def _configure(configuration: Any, settings: KubernetesSettings) -> None:
 def _surroundings(configuration: Any) -> None:
     """The environment's proxy is looked up once; aiohttp would do so, and read ``~/.netrc``, for every request."""
     address = urlsplit(configuration.host)
-    if not configuration.proxy and not proxy_bypass(address.hostname or ""):
-        configuration.proxy = getproxies().get(address.scheme)
+    proxy = None if configuration.proxy or proxy_bypass(address.hostname or "") else getproxies().get(address.scheme)
+    if proxy and proxy.startswith("http://"):
+        configuration.proxy = proxy
+    elif proxy:  # TLS to the proxy itself would be checked against the cluster's authority
+        log.warning("the environment's proxy is passed by: only http:// ones are used", host=configuration.host)
     configuration.client_session_kwargs = {"trust_env": False}
 
 

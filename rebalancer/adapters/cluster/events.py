@@ -41,7 +41,8 @@ REMEMBERED, PLANS, WAITING = 4_096, 1_024, 256
 """Events told lately, plans heard lately, events that wait to be sent: bounds of memory, not of work."""
 LATER = 0.5
 """Seconds that telling waits for doing: behind every write an eviction's own list of budgets waits for the API server's
-cache, up to 0.1 s, and a node is told as closed just before its gang goes."""
+cache, up to 0.1 s, and a node is told as closed just before its gang goes. What a process's last half second brought is
+not told."""
 PER_SECOND, BURST = 5.0, 64
 """Events a second, and at once: a night's return of a hundred nodes passes, a storm does not."""
 PATIENCE = 5.0

@@ -60,7 +60,7 @@ class Outbox:
         self._publisher, self._cluster, self._metrics, self._witness = publisher, cluster, metrics, witness
         self._waiting: deque[Record] = deque()
         self._alone: dict[PlanId, None] = {}
-        self._offering = asyncio.Lock()
+        self._telling: asyncio.Task[None] | None = None
         self._dropping = False
 
     @property
@@ -71,7 +71,7 @@ class Outbox:
     @property
     def offering(self) -> bool:
         """Whether what waits is being told: that goes on until nothing waits, or time is over."""
-        return self._offering.locked()
+        return self._telling is not None and not self._telling.done()
 
     @property
     def waiting(self) -> int:
@@ -107,15 +107,26 @@ class Outbox:
             _logged(outcome)
 
     async def flush(self, patience: float) -> None:
-        """Tell what waits, for at most ``patience`` seconds; what the broker does not take stays and is told later."""
-        if not self._waiting:
-            return
+        """Tell what waits, for at most ``patience`` seconds; what the broker does not take stays and is told later.
+
+        Whoever asks meanwhile waits for the same, so that a silent broker is offered nothing twice at a time.
+        """
+        if self._telling is None or self._telling.done():
+            if not self._waiting:
+                return
+            self._telling = asyncio.create_task(self._tell(patience))
+        await asyncio.shield(self._telling)
+
+    async def _tell(self, patience: float) -> None:
         try:
-            async with asyncio.timeout(patience), self._offering:
+            async with asyncio.timeout(patience):
                 while self._waiting:
                     await self._offer(list(islice(self._waiting, PORTION)), patience)
         except (NotPublished, TimeoutError):
             self._metrics.failures.labels("act").inc()
+        except Exception:  # whatever the client makes of a record, what is to be done is done all the same
+            self._metrics.failures.labels("act").inc()
+            log.exception("outcomes not told")
 
     async def _offer(self, records: list[Record], patience: float) -> None:
         posted = []

@@ -1,8 +1,8 @@
 """The act role as one pure state machine: plans in, calls out, answers in, outcomes out.
 
 A shell performs the calls, each bounded in time, and feeds every answer back, in any order; it publishes what
-:meth:`Actor.outcomes` yields before it performs the calls of the same round. Lower terms, expired and superseded
-plans are refused here; every step of an accepted plan ends in exactly one final outcome. No clock, no I/O.
+:meth:`Actor.outcomes` yields before it performs those calls of the same round that write. Lower terms, expired and
+superseded plans are refused here; every step of an accepted plan ends in exactly one final outcome. No clock, no I/O.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Actor:
         return self.outcomes()
 
     def advance(self, now: datetime) -> list[tuple[int, Call]]:
-        """Calls to perform now, in parallel. Publish :meth:`outcomes` first, then perform them."""
+        """Calls to perform now, in parallel. Publish :meth:`outcomes` before those that write."""
         self._release_held(now)
         self._brake(now)
         self._settle(now)

@@ -1,6 +1,6 @@
 """One gang on its way out: read, checked, told, and evicted as one; then waited for until it is really gone.
 
-It is read while its nodes are being closed; nothing follows from what is seen before they are. Before the first
+It is read once while its nodes are being closed; nothing follows from what is seen before they are. Before the first
 accepted eviction anything that forbids it leaves the whole gang alone. After it the gang is finished, whatever it
 takes within its deadline; a half-gone gang is told at once. An eviction names a pod by uid, so a pod that took over a
 name is never touched, and 201 means releasing, never gone.
@@ -9,6 +9,7 @@ name is never touched, and 201 means releasing, never gone.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
 from rebalancer.core.facts import Pod
 from rebalancer.core.plan import EvictGang, Method, Plan, Result
@@ -31,7 +32,7 @@ class Gang:
 
     def __init__(self, site: Site, plan: Plan, index: int, step: EvictGang, telling: Telling) -> None:
         self.step, self.index = step, index
-        self.phase = Evicting.HELD
+        self.phase = Evicting.READING
         self.because: Because | None = None
         self.result: Result | None = None
         self.members = Members(site, plan, step, begun=telling.begun(index))
@@ -40,7 +41,7 @@ class Gang:
         self._live: dict[PodUid, Pod] = {}
         self._lent: frozenset[str] = frozenset()
         self._shut = False
-        self._looked_at: datetime | None = None
+        self._asked_at: datetime | None = None
         self._read = Ask(self._acting, step.gang)
         self._fresh = False
         self._polls = 0
@@ -74,17 +75,11 @@ class Gang:
         """Whether its nodes are not closed yet, as far as it has been told."""
         return not self._shut and not self.over
 
-    def look(self) -> None:
-        """Its nodes are being closed: read it meanwhile."""
-        self._move(Evicted.LOOK)
-
     def closed(self, lent: frozenset[str], now: datetime) -> None:
-        """All nodes are closed; what was seen holds if it is fresh. ``lent``: names of the lent ones among them."""
+        """All nodes are closed; what was asked lately still counts. ``lent``: names of the lent ones among them."""
         self._shut, self._lent = True, lent
-        if self._looked_at is not None and now - self._looked_at > self._acting.poll:
-            self._fresh = False
-            if not self._read.out:
-                self._read.again(now)
+        if self._asked_at is not None and now - self._asked_at > self._acting.poll:
+            self._fresh, self._read = False, Ask(self._acting, self.step.gang)  # nor does an answer that is still out
 
     def stop(self, because: Because, result: Result | None = None) -> None:
         """Leave it alone; only before anything was evicted."""
@@ -116,7 +111,8 @@ class Gang:
         if self._watching and self._read.ready(now):
             self._read.sent()
             members = tuple(item.member for item in self.members.staying)
-            found.append(Question(ReadMembers(members), self._seen))
+            self._asked_at = now
+            found.append(Question(ReadMembers(members), partial(self._seen, self._read)))
         return found
 
     def settle(self, now: datetime) -> None:
@@ -140,15 +136,19 @@ class Gang:
             # An eviction that is never answered in time may be of a pod that is gone by now: the API server looks for
             # up to ten seconds whether another pod of that name becomes the one that was meant.
             return self.members.split or self.members.doubtful
-        return self.phase in (Evicting.READING, Evicting.GOING)
+        if self.phase is Evicting.READING:
+            return self._shut or not self._fresh
+        return self.phase is Evicting.GOING
 
-    def _seen(self, answer: Answer, now: datetime) -> None:
+    def _seen(self, read: Ask, answer: Answer, now: datetime) -> None:
+        if read is not self._read:
+            return
         if answer.kind is AnswerKind.OK:
             slow = self._stuck or self.members.split
             most = self._acting.retry_max if slow else self._acting.retry_first
             self._read.again(now + min(self._acting.poll * int(2 ** min(self._polls, 16)), most))
             self._polls += 1
-            self._live, self._fresh, self._looked_at = {pod.uid: pod for pod in answer.pods}, True, now
+            self._live, self._fresh = {pod.uid: pod for pod in answer.pods}, True
             self.members.note(self._live)
             return
         again = self._read.failed(answer, now) and answer.kind is not AnswerKind.FORBIDDEN

@@ -143,7 +143,6 @@ RETURN: Mapping[tuple[Returning, Returned], Returning] = {
 class Evicting(StrEnum):
     """One gang on its way out."""
 
-    HELD = "held"
     READING = "reading"
     CHECKING = "checking"
     NOTICING = "noticing"
@@ -157,7 +156,6 @@ class Evicting(StrEnum):
 class Evicted(StrEnum):
     """What happened to the gang."""
 
-    LOOK = "look"
     READ = "read"
     PASSED = "passed"
     NOTICE = "notice"
@@ -169,8 +167,6 @@ class Evicted(StrEnum):
 
 
 EVICT: Mapping[tuple[Evicting, Evicted], Evicting] = {
-    (Evicting.HELD, Evicted.LOOK): Evicting.READING,
-    (Evicting.HELD, Evicted.FAILED): Evicting.REFUSED,
     (Evicting.READING, Evicted.READ): Evicting.CHECKING,
     (Evicting.READING, Evicted.ALL_GONE): Evicting.GONE,
     (Evicting.READING, Evicted.ACCEPTED): Evicting.GOING,

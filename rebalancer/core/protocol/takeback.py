@@ -135,9 +135,6 @@ class TakeBack:
         for node, home in self._homes.items():
             home.settle(now)
             self._tell_close(node, home, now)
-        for gang in self._gangs:
-            if gang.phase is Evicting.HELD:
-                gang.look()
         if all(home.shut or home.over or self._leaving(home) for home in self._homes.values()):
             self._begin(now)
         for gang in self._gangs:

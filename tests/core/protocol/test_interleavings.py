@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.core.facts import Taint
-from rebalancer.core.plan import FINAL, EvictGang, Method, Outcome, Plan
+from rebalancer.core.plan import FINAL, EvictGang, Member, Method, Outcome, Plan
 from rebalancer.core.protocol.actor import Actor
-from rebalancer.core.protocol.calls import Answer, AnswerKind, Call, EvictPod
+from rebalancer.core.protocol.calls import Answer, AnswerKind, Call, EvictPod, GiveNotice
 from rebalancer.core.reasons import Reason
 from rebalancer.core.units import CLOSING, ON_LOAN, OwnerClass
 from tests.core.protocol.fake import (
@@ -65,6 +65,8 @@ class Watched(Driver):
     def respond(self, call: Call) -> Answer:
         kind = self.script.get(self.asked)
         self.asked += 1
+        if isinstance(call, EvictPod | GiveNotice):
+            self.closed(call.members[0] if isinstance(call, GiveNotice) else call.member)
         if isinstance(call, EvictPod) and not call.dry_run:
             self.allowed(call)
         if kind is not None and kind[0] is AnswerKind.GONE and not isinstance(call, EvictPod):
@@ -82,9 +84,12 @@ class Watched(Driver):
     def allowed(self, call: EvictPod) -> None:
         step = next(s for s in self.plan.steps if isinstance(s, EvictGang) and call.member in s.members)
         assert call.member.uid in self.passed or step.gang in self.begun(), "evicted before its check passed"
+
+    def closed(self, member: Member) -> None:
+        step = next(s for s in self.plan.steps if isinstance(s, EvictGang) and member in s.members)
         for name in {item.node for item in step.members}:
             taints = self.cluster.nodes[name].taints
-            assert any(taint.key == CLOSING for taint in taints), "evicted before all were closed"
+            assert any(taint.key == CLOSING for taint in taints), "checked, told or evicted before all were closed"
 
     def begun(self) -> set[str]:
         return {item.target for item in self.outcomes if item.kind == "evict" and item.result.value == "started"}
