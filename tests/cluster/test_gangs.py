@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
+from rebalancer.core.loans import LoanPhase
 from rebalancer.core.plan import LendNode, Result
 from rebalancer.core.reasons import Reason
 from tests.cluster.stage import Stage, staged
@@ -39,12 +41,18 @@ def stage(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 def lend_to(stage: Stage, pool: Pool, space: str, *gangs: str, pods: int = 4) -> dict[str, str]:
-    """Have a node lent to each of these jobs of 8 GPUs, one after the other; the node of each."""
+    """Have a node lent to each of these jobs of 8 GPUs, one after the other, and known to be; the node of each."""
     for number, gang in enumerate(gangs, start=1):
         fleet.plain_job(stage.plane, space, gang, pods, stage.work(pool.model, 8 // pods))
         stage.await_lent(pool.name, number)
         stage.await_running(space, gang, pods, pool=pool.name)
+        stage.await_("its loan to stand", partial(stands, stage, pool, f"{space}/job/{gang}"), pool=pool.name)
     return {gang: fleet.pods(stage.plane, space, gang)[0]["spec"]["nodeName"] for gang in gangs}
+
+
+def stands(stage: Stage, pool: Pool, gang: str) -> bool:
+    """Whether the ledger has a loan to it on its way: who decides knows nothing of it before."""
+    return any(one.gang == gang and one.phase is LoanPhase.ON_LOAN for one in stage.hearing.loans(pool.name))
 
 
 def label_one(stage: Stage, pods: Pods) -> None:

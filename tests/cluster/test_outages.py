@@ -27,8 +27,8 @@ DOWN = 60.0
 """Seconds without an API server: many times every Lease and time-out of these stories."""
 STAYS = 5.0
 """Seconds for which nothing must happen: some looks of decide and several of act."""
-SHORT_LOAN = timedelta(seconds=75)
-"""Its return starts 66 s before its end: at once, when Kafka has been silent for long enough."""
+SHORT_LOAN = timedelta(seconds=100)
+"""Its return starts 66 s before its end: time for its gang to run and for Kafka to have been silent long enough."""
 RECOVERED = 90.0
 """Seconds from a broker's return until all streams flow again: group sessions of 10 s, and rebalances after them."""
 LOST = "gpu_rebalancer_watches_lost_total"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -179,10 +179,11 @@ class Api:
         query: Query | None = None,
         *,
         idle: float,
-    ) -> AsyncIterator[Mapping[str, Any]]:
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
         """The lines of a watch as they come, until the server ends it; more than ``idle`` silent seconds are a fault.
 
-        A refusal comes as one ``ERROR`` event with the server's Status, as it would within the stream.
+        A refusal comes as one ``ERROR`` event with the server's Status, as it would within the stream. Who leaves off
+        before the end closes it.
 
         Raises:
             NotConnected: the connection broke, or what came is no watch event.

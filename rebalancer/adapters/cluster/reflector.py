@@ -11,6 +11,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -178,10 +179,11 @@ class Reflector:
             "resourceVersion": self._version,
             "timeoutSeconds": lasting,
         }
-        async for event in self._api.stream(self.resource.path, query, idle=IDLE):
-            self._handle(str(event.get("type", "")).upper(), event.get("object"))
-            if not self._version:
-                return
+        async with aclosing(self._api.stream(self.resource.path, query, idle=IDLE)) as events:
+            async for event in events:
+                self._handle(str(event.get("type", "")).upper(), event.get("object"))
+                if not self._version:
+                    return
 
     def _handle(self, kind: str, raw: object) -> None:
         held = raw if isinstance(raw, dict) else {}
