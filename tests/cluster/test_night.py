@@ -3,6 +3,7 @@
 The night is lived once; each test looks at one thing that must be true of it.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ from rebalancer.core.loans import Loan, LoanPhase
 from rebalancer.core.plan import Method, Result
 from rebalancer.core.reasons import Reason
 from tests.cluster.stage import Stage, staged
-from tests.cluster.terms import Pool, minute_after, policy, window
+from tests.cluster.terms import DWELL, Pool, minute_after, policy, window
 from tests.cluster.watching import NodeState
 from tests.servers import fleet, manifests
 from tests.servers.controlplane import ControlPlane
@@ -24,6 +25,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(480)]
 DAY = Pool("infer-a100", "A100", nodes=40, floor_nodes=4)
 EVENING, RUSH = 8, 24
 """Replicas of a whole node each that inference keeps in the evening, and wants when the morning begins."""
+SEEN = 3.0
+"""Seconds until the last look at the GPUs is judged, too."""
 LENGTH = timedelta(seconds=140)
 """The least that the night lasts: 15 s to see the window, 10 to lend, 20 to run, 30 for the rush, 65 to return."""
 GANGS = {"set": 8, "group": 6, "job-a": 4, "job-b": 2}
@@ -86,14 +89,20 @@ def prepare(stage: Stage) -> None:
 
 
 def lived(stage: Stage) -> Night:
-    """Evening, night and morning."""
+    """Evening, night and morning.
+
+    It is night once all gangs wait and all nodes have idled for the dwell: a gang that waits while only another's nodes
+    are open would take some of those.
+    """
+    space, before = fleet.namespace(stage.plane, "train"), states(stage)
+    fleet.scale(stage.plane, stage.serving, "chat", EVENING)
+    borrow(stage, space)
+    stage.await_("all gangs to wait and all nodes to be idle", lambda: calm(stage, space), 90.0, DAY.name)
     due = minute_after(datetime.now(UTC), LENGTH)
     stage.product.adopt(
         policy([DAY._replace(windows=window(datetime.now(UTC) - timedelta(minutes=1), due))], borrowing=BORROWING)
     )
-    night = Night(stage, fleet.namespace(stage.plane, "train"), due, states(stage))
-    fleet.scale(stage.plane, stage.serving, "chat", EVENING)
-    borrow(stage, night.space)
+    night = Night(stage, space, due, before)
     for gang, members in GANGS.items():
         stage.await_running(night.space, gang, members, 90.0, DAY.name)
     away = lent(stage)
@@ -106,6 +115,15 @@ def lived(stage: Stage) -> Night:
     night.after = states(stage)
     stage.await_home(DAY.name)
     return night
+
+
+def calm(stage: Stage, space: str) -> bool:
+    """Whether every trainer waits, and those that inference let go have been gone for longer than the dwell."""
+    gone = [life.gone for life in stage.watching.lives(stage.serving) if life.left is not None]
+    if None in gone or len(gone) != DAY.nodes - EVENING:
+        return False
+    idle = min(time.monotonic() - at for at in gone if at is not None)
+    return idle > DWELL + SEEN and len(fleet.pods(stage.plane, space)) == NODES
 
 
 def borrow(stage: Stage, space: str) -> None:
