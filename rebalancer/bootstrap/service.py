@@ -48,8 +48,7 @@ from rebalancer.simulate.realtime import RealTime
 log = structlog.get_logger(__name__)
 Work = Callable[[], Awaitable[None]]
 SWITCH = 0.0005
-"""Seconds after which a busy thread hands the interpreter over; CPython's 5 ms are added to every hop of the loop while
-utilisation is decoded beside it."""
+"""Seconds for which a busy thread, one that plans or decodes, may keep the loop waiting at a hop; CPython has 0.005."""
 
 
 async def run(settings: Settings) -> None:
@@ -75,10 +74,7 @@ async def run(settings: Settings) -> None:
 
 
 def unhindered() -> None:
-    """For a process that does nothing else: busy threads give way at once, and what is imported is not collected.
-
-    A full collection that looks at all imported code takes 0.1 s, in which nobody is evicted.
-    """
+    """For a process that does nothing else: busy threads give way soon, full collections pass by what is imported."""
     sys.setswitchinterval(SWITCH)
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
 """Disruption budgets by what their selectors ask for, so that finding those over a pod does not ask all of a namespace.
 
-Nearly every budget selects by equality of one label; it is found by that label of the pod. The few others (set-based
-selectors, or ones that select everything) are asked each time.
+A budget that asks for one value of a label is found by that label of the pod. Others (set-based selectors, or ones
+that select everything) are asked each time.
 """
 
 from __future__ import annotations

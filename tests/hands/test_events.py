@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rebalancer.adapters.cluster import events
 from rebalancer.adapters.cluster.connection import Reply
 from rebalancer.adapters.cluster.events import AGAIN_AFTER, DONE, NOTE_LIMIT, NOTICE, WAITING, Events, camel
 from rebalancer.adapters.metrics import Metrics
@@ -42,6 +43,12 @@ def became(of: Plan, index: int, result: Result, because: Because | None = None,
     return Outcome(of.id, of.pool, index, of.steps[index].kind, "t", result, confirmed, NOW, numbers=numbers)
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is set by hand, so nobody waits for it."""
+    monkeypatch.setattr(events, "LATER", 0.0)
+
+
 class Told:
     """Events over a server in memory, with a clock that is set by hand."""
 
@@ -50,7 +57,7 @@ class Told:
         self.metrics = Metrics()
         self.now = 0.0
         self.events = Events(
-            direct(self.kube)[0], "pod-0_1", timedelta(minutes=15), self.metrics, clock=lambda: self.now, later=0.0
+            direct(self.kube)[0], "pod-0_1", timedelta(minutes=15), self.metrics, clock=lambda: self.now
         )
 
     async def all(self) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rebalancer.adapters.streams.loader import Came, Loaded
 from rebalancer.adapters.streams.publish import NotPublished, Posted
+from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
 from rebalancer.wire.envelope import Record, cluster_partition
 
 
@@ -44,6 +45,18 @@ class FakePublisher:
 
     def on(self, topic: str) -> list[Record]:
         return [record for record in self.records if record.topic == topic]
+
+
+class Noting:
+    """Hands that remember what they are asked, and answer all of it alike."""
+
+    def __init__(self, kind: AnswerKind = AnswerKind.OK) -> None:
+        self.kind = kind
+        self.asked: list[Call] = []
+
+    async def perform(self, call: Call) -> Answer:
+        self.asked.append(call)
+        return Answer(self.kind)
 
 
 def lying(records: Iterable[Record], partition: int = 0) -> Loaded:

@@ -13,28 +13,25 @@ from rebalancer.adapters.streams.act import Act
 from rebalancer.adapters.streams.publish import Publisher
 from rebalancer.adapters.translate import TermRecord, decode, encode_plan, encode_term
 from rebalancer.core.plan import FINAL, CloseNode, Method, Outcome, Plan, Result
-from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
+from rebalancer.core.protocol.calls import AnswerKind
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.stimuli import Fact, FactDeleted, FactKind, FactObserved, OutcomeReported
 from rebalancer.core.units import Mode
 from rebalancer.wire import v1
 from rebalancer.wire.envelope import Record
 from tests.servers.kafka import KafkaServer
+from tests.streams.fakes import Noting
 from tests.streams.stage import Stage, eventually, staged, until
 from tests.streams.things import CLUSTER, MINUTE, POLICY
 
 pytestmark = pytest.mark.kafka
 
 
-class Cluster:
-    """Answers that the node is gone, which ends every step at once; remembers what was asked."""
+class Cluster(Noting):
+    """Answers that the node is gone, which ends every step at once."""
 
     def __init__(self) -> None:
-        self.asked: list[Call] = []
-
-    async def perform(self, call: Call) -> Answer:
-        self.asked.append(call)
-        return Answer(AnswerKind.GONE)
+        super().__init__(AnswerKind.GONE)
 
     async def snapshot(self, of: FactKind) -> Sequence[Fact]:
         del of

@@ -16,27 +16,16 @@ from rebalancer.adapters.streams.connection import KafkaSettings
 from rebalancer.adapters.streams.publish import Posted, Publisher
 from rebalancer.core.plan import Outcome, Result
 from rebalancer.core.ports import Eyes
-from rebalancer.core.protocol.calls import Answer, AnswerKind, Call, EvictPod, GiveNotice, PatchNode, ReadMembers
+from rebalancer.core.protocol.calls import Call, EvictPod, GiveNotice, PatchNode, ReadMembers
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.wire.envelope import Record
 from tests.core.protocol.fake import T0, member, pod
-from tests.streams.fakes import FakePublisher
+from tests.streams.fakes import FakePublisher, Noting
 from tests.streams.things import CLUSTER, POLICY
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 ONE = member(pod("p0"))
 DRY, REAL = EvictPod(ONE, "p1", dry_run=True), EvictPod(ONE, "p1")
-
-
-class Noting:
-    """Hands that note what they are asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[Call] = []
-
-    async def perform(self, call: Call) -> Answer:
-        self.asked.append(call)
-        return Answer(AnswerKind.OK)
 
 
 class Slow(FakePublisher):

@@ -92,11 +92,11 @@ class Events:
     """Tells what act does. A witness for its outbox, and heard by its hands; :meth:`run` sends."""
 
     def __init__(
-        self, api: Api, identity: str, cooldown: timedelta, metrics: Metrics, *,
-        clock: Callable[[], float] = time.monotonic, later: float = LATER,
+        self, api: Api, identity: str, cooldown: timedelta, metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._api, self._identity, self._metrics, self._clock = api, identity[:INSTANCE_LIMIT], metrics, clock
-        self._cooldown, self._later = cooldown, later
+        self._cooldown = cooldown
         self._plans: OrderedDict[PlanId, Plan] = OrderedDict()
         self._lately: OrderedDict[tuple[Subject, str, str], float] = OrderedDict()
         self._uids: OrderedDict[str, str] = OrderedDict()
@@ -108,7 +108,7 @@ class Events:
         while True:
             since, one = await self._waiting.get()
             now = datetime.now(UTC)
-            await asyncio.sleep(max(since + self._later - self._clock(), (bucket.ready_at(now) - now).total_seconds()))
+            await asyncio.sleep(max(since + LATER - self._clock(), (bucket.ready_at(now) - now).total_seconds()))
             bucket.take(datetime.now(UTC))
             try:
                 sent = await self._sent(one)
