@@ -187,7 +187,7 @@ class Gang:
             self._fail(checked.because)
         elif checked.verdict is not Verdict.PASSED:
             self._blocked(checked.because, now, waits=checked.verdict is Verdict.WAIT)
-        elif self._notice.wanted(self._live.values()):
+        elif self.members.wanted and self._notice.wanted(self._live.values()):
             self._move(Evicted.NOTICE)
         elif now < self._notice.ends:
             self._move(Evicted.TOLD)

@@ -462,6 +462,14 @@ def test_a_notice_that_cannot_be_given_stops_nothing(kind: AnswerKind) -> None:
     assert len([call for call in cluster.log if isinstance(call, GiveNotice)]) <= 3
 
 
+def test_a_gang_that_goes_by_itself_while_it_is_checked_is_given_no_notice() -> None:
+    cluster = small()
+    cluster.before = lambda call: cluster.pods.clear() if isinstance(call, EvictPod) else None
+    driver = Driver(cluster).feed(take_back(cluster, evict={"notice_seconds": 60})).run()
+    assert driver.results() == DONE
+    assert [call for call in cluster.log if isinstance(call, GiveNotice)] == []
+
+
 def test_checks_are_made_again_after_a_notice() -> None:
     cluster = small()
     driver = Driver(cluster).feed(take_back(cluster, evict={"notice_seconds": 60}))
