@@ -59,6 +59,10 @@ def refused(state: State, who: Borrower, now: datetime) -> Because | None:
     policy = state.policy.borrowing
     if who.gang in state.busy_gangs:
         return Because(Reason.IN_TRANSIT, {"node": who.gang})
+    if now < stands_from(state, who):
+        waited = seconds(now - who.complete_at)
+        wait = seconds(state.policy.borrowing.min_wait)
+        return Because(Reason.JUST_COME, {"gang": who.gang, "stands_seconds": waited, "wait_seconds": wait})
     for pod in who.pods:
         why = _unfit(state, who.gang, pod)
         if why is not None:
@@ -75,6 +79,11 @@ def refused(state: State, who: Borrower, now: datetime) -> Because | None:
     if never is not None:
         return Because(Reason.BORROWER_NOT_EVICTABLE, {"gang": who.gang, "why": never.reason.value, **never.numbers})
     return _cooling(state, first, now)
+
+
+def stands_from(state: State, who: Borrower) -> datetime:
+    """From when on what comes with a gang, its budgets above all, is taken for known."""
+    return who.complete_at + state.policy.borrowing.min_wait
 
 
 def _unfit(state: State, gang: GangId, pod: Pod) -> Because | None:

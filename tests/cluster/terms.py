@@ -27,6 +27,7 @@ PACE: Mapping[str, Any] = {
     "circuit_share": "100%",
 }
 BORROWING: Mapping[str, Any] = {
+    "min_wait": "3s",
     "min_runtime": "200ms",
     "cooldown": "2m",  # longer than a story: who was evicted does not come back in the middle of it
     "cooldown_max": "4m",

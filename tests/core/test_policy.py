@@ -78,6 +78,7 @@ WRONG: list[tuple[str, Change]] = [
     ("pace.nodes_per_cluster", part("pace", nodes_per_cluster=19)),
     ("pace.circuit_share", part("pace", circuit_share=0.0)),
     ("pace.circuit_share", part("pace", circuit_share=1.01)),
+    ("borrowing.min_wait", part("borrowing", min_wait=timedelta(seconds=-1))),
     ("borrowing.min_runtime", part("borrowing", min_runtime=timedelta(0))),
     ("borrowing.cooldown", part("borrowing", cooldown=timedelta(0))),
     ("borrowing.cooldown", part("borrowing", cooldown=minutes(61))),

@@ -181,7 +181,7 @@ def gangs(words: Words, rows: Iterable[Plain]) -> list[Pod]:
         count = given.pop("pods", 1)
         on = names(given.pop("bound", []))
         spread = on * count if len(on) == 1 else on
-        built = build.gang(given.pop("name"), count, spread)
+        built = build.gang(given.pop("name"), count, spread, created_at=words.start - timedelta(hours=2))
         found += [words.changed(pod, given) for pod in built]
     return found
 

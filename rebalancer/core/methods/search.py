@@ -65,7 +65,8 @@ class Search:
         self.state.watches[self.look.pool].fruitless = ((*self._begun, elsewhere), self.until, self._left)
 
     def refused(self, who: Borrower) -> Because | None:
-        """Why a gang may borrow nothing, as :func:`borrowers.refused`; a pause that ends is remembered."""
+        """Why a gang may borrow nothing, as :func:`borrowers.refused`; what time will change is remembered."""
+        self.wake(borrowers.stands_from(self.state, who))
         record = self.state.workloads.get(who.pods[0].workload)
         if record is not None:
             self.wake(record.cooldown_until)
