@@ -80,7 +80,7 @@ class Engine:
         state = self.state
         state.usage.clock(now, happened(stimulus, now))
         if isinstance(stimulus, TimePassed):
-            state.usage.settle(state.inventory, state.verdicts)
+            state.usage.settle(state.verdicts)
             instructions = self._plan(now)
         else:
             touched, instructions = applying.apply(state, stimulus, self._homes, now)

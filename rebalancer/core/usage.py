@@ -24,7 +24,7 @@ from rebalancer.core.loans import Loan
 from rebalancer.core.meters import ms_of
 from rebalancer.core.plan import Member, Outcome
 from rebalancer.core.telemetry import Verdict
-from rebalancer.core.units import Activity, LoanId, NodeUid, PodUid, PoolName
+from rebalancer.core.units import Activity, GangId, LoanId, NodeUid, PodUid, PoolName
 from rebalancer.core.uses import Use, use_of
 
 HOLD = 30_000
@@ -68,6 +68,9 @@ class Usage:
         self._waiting: list[tuple[int, int, str, Change]] = []
         self._unsaid: dict[PoolName, None] = {}
         self._recalled: dict[LoanId, list[LoanMove]] = {}
+        self._busy: dict[NodeUid, bool] = {}
+        self._unnamed: dict[GangId, dict[LoanId, PoolName]] = {}
+        self._asked: list[GangId] = []
 
     def account(self, pool: PoolName) -> Account:
         """A pool's account; it begins when the engine did."""
@@ -87,6 +90,11 @@ class Usage:
         """Nodes and pods that came, went or changed by what was just told."""
         for name, change in inventory.stirred.read():
             self._wait(self._moment, name, change)
+        for pod in inventory.stirred.met():
+            self._name(pod)
+        while self._asked:
+            for uid in inventory.gangs.get(self._asked.pop(), ()):
+                self._name(inventory.pods[uid])
 
     def judged(self, node: Node, verdict: Verdict) -> None:
         """Telemetry says whether a node is busy otherwise than before."""
@@ -100,6 +108,9 @@ class Usage:
         account.keep(loan)
         if loan.id not in account.loans:
             return
+        if account.gangs[loan.id][loan.gang] == NOBODY:
+            self._unnamed.setdefault(loan.gang, {})[loan.id] = loan.lender
+            self._asked.append(loan.gang)
         course = self._courses.setdefault(loan.node, {}).setdefault(loan.id, Course(loan))
         course.recall(self._recalled.pop(loan.id, ()))
         if course.follow(loan, self._moment):
@@ -114,14 +125,14 @@ class Usage:
         if told.pool in self._accounts and isinstance(lost, int | float) and lost > 0:
             self._wait(ms_of(told.at), "", Lost(told, members))
 
-    def settle(self, inventory: Inventory, verdicts: Mapping[NodeUid, Verdict]) -> None:
+    def settle(self, verdicts: Mapping[NodeUid, Verdict]) -> None:
         """Count everything that has waited for long enough."""
         while self._waiting and self._waiting[0][0] <= self._now - HOLD:
             at, _, name, change = heapq.heappop(self._waiting)
             if isinstance(change, Lost):
                 self._lose(change, at)
             else:
-                self._count(name, change, at, inventory, verdicts)
+                self._count(name, change, at, verdicts)
 
     def _wait(self, at: int, name: str, change: Change) -> None:
         self._told += 1
@@ -129,13 +140,14 @@ class Usage:
 
     # -- counting --------------------------------------------------------------------------------------------------
 
-    def _count(
-        self, name: str, change: Change, at: int, inventory: Inventory, verdicts: Mapping[NodeUid, Verdict]
-    ) -> None:
+    def _count(self, name: str, change: Change, at: int, verdicts: Mapping[NodeUid, Verdict]) -> None:
         place = self._places.setdefault(name, Place())
+        if isinstance(change, Verdict):
+            self._busy[change.node] = change.activity is Activity.BUSY
         if isinstance(change, Node) and (place.node is None or place.node.uid != change.uid):
-            known = verdicts.get(change.uid)
-            place.busy = known is not None and known.activity is Activity.BUSY
+            place.busy = self._was_busy(change, at, verdicts)
+        elif isinstance(change, str) and place.node is not None and place.node.uid == change:
+            self._busy.pop(change, None)
         _put(place, change)
         node = place.node
         pool = node.pool if node is not None else ""
@@ -144,8 +156,9 @@ class Usage:
         if node is not None and pool:
             course = self._course_on(node.uid, at)
             loan = course.loan if course is not None else None
-            if loan is not None:
-                self._name_gangs(loan, place, inventory)
+            if loan is not None:  # whose the gangs are that use it is remembered: they may be gone when it is told
+                used = {pod.gang: (pod.namespace, pod.queue) for pod in place.pods.values() if pod.held}
+                self.account(loan.lender).gangs[loan.id].update(used)
             moving = course is not None and course.at(at) == "moving"
             use = use_of(node, place.pods.values(), loan, moving=moving, busy=place.busy)
         if place.pool == pool:
@@ -157,17 +170,22 @@ class Usage:
         if node is None and not place.pods:
             del self._places[name]
 
+    def _was_busy(self, node: Node, at: int, verdicts: Mapping[NodeUid, Verdict]) -> bool:
+        """What telemetry had said of a node by then; what it says later is told in its turn."""
+        known = verdicts.get(node.uid)
+        if node.uid in self._busy or known is None:
+            return self._busy.get(node.uid, False)
+        return known.activity is Activity.BUSY and ms_of(known.since) <= at
+
     def _course_on(self, node: NodeUid, at: int) -> Course | None:
         found = [course for course in self._courses.get(node, {}).values() if course.at(at)]
         return max(found, key=lambda course: (course.loan.opened_at, course.loan.id), default=None)
 
-    def _name_gangs(self, loan: Loan, place: Place, inventory: Inventory) -> None:
-        """Remember whose the gangs are that use a loan, or for which it was made: they may be gone when it is told."""
-        gangs = self.account(loan.lender).gangs[loan.id]
-        gangs.update((pod.gang, (pod.namespace, pod.queue)) for pod in place.pods.values() if pod.held)
-        if gangs[loan.gang] == NOBODY:
-            asked = (inventory.pods[uid] for uid in inventory.gangs.get(loan.gang, ()))
-            gangs.update((pod.gang, (pod.namespace, pod.queue)) for pod in asked)
+    def _name(self, pod: Pod) -> None:
+        """Remember whose a gang is for which loans were made: it may be gone when they are told."""
+        for loan, pool in self._unnamed.pop(pod.gang, {}).items():
+            if loan in self._accounts[pool].gangs:
+                self._accounts[pool].gangs[loan][pod.gang] = (pod.namespace, pod.queue)
 
     def _book(self, pool: PoolName, before: Use, use: Use, at: int) -> None:
         if before == use:
@@ -209,6 +227,10 @@ class Usage:
         return charges, unsaid or bool(charges)
 
     def _let_go(self, loan: Loan) -> None:
+        unnamed = self._unnamed.get(loan.gang, {})
+        unnamed.pop(loan.id, None)
+        if not unnamed:
+            self._unnamed.pop(loan.gang, None)
         held = self._courses.get(loan.node, {})
         held.pop(loan.id, None)
         if not held:

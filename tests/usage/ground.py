@@ -109,6 +109,12 @@ class Ground:
         self.pods[pod] = replace(gang(pod, on=[name])[0], queue="research", uid=self._uid(pod), **changes)
         self.see(self.pods[pod])
 
+    def wait(self, pod: str) -> None:
+        """A gang of one pod waits, unless it is there already."""
+        if pod not in self.pods:
+            self.pods[pod] = replace(gang(pod)[0], queue="research", uid=self._uid(pod))
+            self.see(self.pods[pod])
+
     def end(self, pod: str) -> None:
         """A pod is gone."""
         held = self.pods.pop(pod, None)

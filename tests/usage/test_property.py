@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rebalancer.core.charges import PoolUsage
@@ -36,6 +36,7 @@ def _loan(ground: Ground, name: str, choice: int) -> None:
     """Lend the node, or let one of the things happen that happen to loans."""
     mark = ground.nodes[name].loan
     if mark is None:
+        ground.wait(f"g{choice % 2}-{name}")
         ground.lend(name, f"loan-{name}-{ground.now.isoformat()}", f"ml/g{choice % 2}-{name}")
     elif choice % 3 == 0:
         ground.restore(name, mark.loan)
@@ -99,6 +100,17 @@ def test_the_parts_of_every_hour_add_up_to_its_capacity(deeds: list[Deed]) -> No
 
 @settings(max_examples=60, deadline=None)
 @given(deeds=LATER, restarts=st.frozensets(st.integers(0, 24), min_size=1, max_size=3))
+@example(  # a verdict counts from when it was given, also if it is known when the node is told once more
+    deeds=[Deed(3.25, "train", "n1", 25), Deed(0.5, "loan", "n1", 6), Deed(3.25, "judge", "n1", 15)],
+    restarts=frozenset({2}),
+)
+@example(  # ... and goes on counting when the node is told with a later change
+    deeds=[
+        Deed(3.25, "judge", "n0", 12), Deed(0.5, "loan", "n0", 29), Deed(3.25, "train", "n0", 24),
+        Deed(17.0, "judge", "n0", 24),
+    ],
+    restarts=frozenset({3}),
+)  # fmt: skip
 def test_restarts_at_any_point_change_nothing(deeds: list[Deed], restarts: frozenset[int]) -> None:
     assert in_force(lived(deeds, restarts).charges) == in_force(lived(deeds).charges)
 
