@@ -1,9 +1,10 @@
 """One gang on its way out: read, checked, told, and evicted as one; then waited for until it is really gone.
 
-It is read once while its nodes are being closed; nothing follows from what is seen before they are. Before the first
-accepted eviction anything that forbids it leaves the whole gang alone. After it the gang is finished, whatever it
-takes within its deadline; a half-gone gang is told at once. An eviction names a pod by uid, so a pod that took over a
-name is never touched, and 201 means releasing, never gone.
+It is read and checked once while its nodes are being closed, which writes nothing; nothing follows from what is seen
+before they are, and what was asked too long before counts for nothing. Before the first accepted eviction anything
+that forbids it leaves the whole gang alone. After it the gang is finished, whatever it takes within its deadline; a
+half-gone gang is told at once. An eviction names a pod by uid, so a pod that took over a name is never touched, and
+201 means releasing, never gone.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class Gang:
         self._shut, self._lent = True, lent
         if self._asked_at is not None and now - self._asked_at > self._acting.poll:
             self._fresh, self._read = False, Ask(self._acting, self.step.gang)  # nor does an answer that is still out
+            self._check = None
 
     def stop(self, because: Because, result: Result | None = None) -> None:
         """Leave it alone; only before anything was evicted."""
@@ -89,8 +91,8 @@ class Gang:
     def due(self, now: datetime) -> datetime | None:
         """When something is to be done; None while answers or nodes are awaited."""
         times: list[datetime | None] = [self._read.due(now)] if self._watching else []
-        if self.phase is Evicting.CHECKING and self._check is not None:
-            times.append(self._check.due(now))
+        if self._checking is not None:
+            times.append(self._checking.due(now))
         elif self.phase is Evicting.NOTICING:
             times.append(self._notice.due(now))
         elif self.phase is Evicting.WAITING:
@@ -102,8 +104,8 @@ class Gang:
     def questions(self, now: datetime) -> list[Question]:
         """Calls that may be made now."""
         found: list[Question] = []
-        if self.phase is Evicting.CHECKING and self._check is not None:
-            found = self._check.questions(now)
+        if self._checking is not None:
+            found = self._checking.questions(now)
         elif self.phase is Evicting.NOTICING:
             found = self._notice.questions(tuple(item.member for item in self.members.staying), now)
         elif self.phase is Evicting.EVICTING:
@@ -127,6 +129,10 @@ class Gang:
         ):
             if self.phase is phase:
                 judge(now)
+
+    @property
+    def _checking(self) -> Check | None:
+        return self._check if self.phase in {Evicting.READING, Evicting.CHECKING} else None
 
     @property
     def _watching(self) -> bool:
@@ -158,10 +164,13 @@ class Gang:
             self._read.again(now + self._acting.retry_max)
 
     def _judge_live(self, now: datetime) -> None:
+        wanted = self.members.wanted
+        if self._fresh and self._check is None and not self.members.touched:
+            left = {item.member.uid: self._live[item.member.uid] for item in wanted}
+            self._check = Check(self._site, self._plan, self.step, left)
         if not self._fresh or not self._shut:
             return
         self._fresh = False
-        wanted = self.members.wanted
         if not wanted:
             self._accepted(now)
             return
@@ -171,8 +180,6 @@ class Gang:
             self._fail(first)
             return
         self._polls = 0
-        left = {item.member.uid: self._live[item.member.uid] for item in wanted}
-        self._check = Check(self._site, self._plan, self.step, left)
         self._move(Evicted.READ)
         if self.members.touched:
             self._start()  # what is half gone is finished; what still forbids it will say so
@@ -211,7 +218,7 @@ class Gang:
             self._fail(because)
 
     def _again(self, at: datetime) -> None:
-        self._fresh = False
+        self._fresh, self._check = False, None
         self._site.flights.release(self.members.all)
         if not self._read.out:
             self._read.again(at)

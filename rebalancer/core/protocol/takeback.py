@@ -1,6 +1,6 @@
 """A plan that takes nodes back: close them all, evict whole gangs, hand each node back when it is empty.
 
-Gangs are read while nodes are being closed; nobody is checked, told or evicted before all are.
+Gangs are read and checked while nodes are being closed; nobody is told or evicted before all are.
 
 Nodes do not wait for each other once they are closed. A node whose gang is left alone is opened to its borrowers
 again. How a node changes and how a gang goes is for ``homeward`` and ``gang``; only their order is here.

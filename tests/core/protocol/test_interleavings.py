@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 
 import pytest
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rebalancer.core.facts import Taint
 from rebalancer.core.plan import FINAL, EvictGang, Member, Method, Outcome, Plan
 from rebalancer.core.protocol.actor import Actor
-from rebalancer.core.protocol.calls import Answer, AnswerKind, Call, EvictPod, GiveNotice
+from rebalancer.core.protocol.calls import Answer, AnswerKind, Call, EvictPod, GiveNotice, PatchNode
 from rebalancer.core.reasons import Reason
 from rebalancer.core.units import CLOSING, ON_LOAN, OwnerClass
 from tests.core.protocol.fake import (
@@ -50,6 +50,8 @@ class Watched(Driver):
         super().__init__(cluster)
         self.plan, self.order, self.script = plan, order, script
         self.passed: set[str] = set()
+        self.tried_at: dict[str, datetime] = {}
+        self.closed_at: dict[str, datetime] = {}
         self.pending: list[tuple[int, Call]] = []
         self.asked = 0
 
@@ -58,7 +60,9 @@ class Watched(Driver):
         assert self.rounds < 3000, "calls are not bounded"
         asked = self.actor.advance(self.cluster.now)
         for _, call in asked:
-            if isinstance(call, EvictPod | GiveNotice):
+            if isinstance(call, EvictPod) and call.dry_run:
+                self.tried_at[call.member.uid] = self.cluster.now
+            elif isinstance(call, EvictPod | GiveNotice):
                 members = call.members if isinstance(call, GiveNotice) else (call.member,)
                 assert members, "nobody is given notice"
                 self.closed(members[0])
@@ -74,7 +78,7 @@ class Watched(Driver):
         kind = self.script.get(self.asked)
         self.asked += 1
         if isinstance(call, EvictPod) and not call.dry_run:
-            self.closed(call.member)  # a dry run may arrive when its gang is refused and its nodes are open: no harm
+            self.closed(call.member)
             self.allowed(call)
         if kind is not None and kind[0] is AnswerKind.GONE and not isinstance(call, EvictPod):
             kind = (AnswerKind.FAILED, kind[1])  # a server does not say of a node that stands that it is gone
@@ -83,19 +87,24 @@ class Watched(Driver):
                 self.cluster.answer(call)
             return Answer(kind[0])
         answer = self.cluster.answer(call)
+        if isinstance(call, PatchNode) and any(taint.key == CLOSING for taint in call.taints):
+            self.closed_at.setdefault(call.node_name, self.cluster.now)
         if isinstance(call, EvictPod) and call.dry_run and answer.kind is AnswerKind.OK:
             self.passed.add(call.member.uid)
         return answer
 
     def allowed(self, call: EvictPod) -> None:
         step = next(s for s in self.plan.steps if isinstance(s, EvictGang) and call.member in s.members)
-        assert call.member.uid in self.passed or step.gang in self.begun(), "evicted before its check passed"
+        if step.gang not in self.begun():
+            assert call.member.uid in self.passed, "evicted before its check passed"
+            closed = max(self.closed_at.get(item.node, T0) for item in step.members)
+            assert self.tried_at[call.member.uid] >= closed - POLICY.acting.poll, "checked long before all were closed"
 
     def closed(self, member: Member) -> None:
         step = next(s for s in self.plan.steps if isinstance(s, EvictGang) and member in s.members)
         for name in {item.node for item in step.members}:
             taints = self.cluster.nodes[name].taints
-            assert any(taint.key == CLOSING for taint in taints), "checked, told or evicted before all were closed"
+            assert any(taint.key == CLOSING for taint in taints), "told or evicted before all were closed"
 
     def begun(self) -> set[str]:
         return {item.target for item in self.outcomes if item.kind == "evict" and item.result.value == "started"}

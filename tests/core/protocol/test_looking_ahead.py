@@ -1,10 +1,10 @@
-"""A gang is read once while its nodes are being closed; what was asked too long before they are counts for nothing."""
+"""A gang is read and checked once while its nodes are being closed; what was asked long before counts for nothing."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from rebalancer.core.protocol.calls import Answer, AnswerKind, Call, EvictPod, ReadMembers, writes
+from rebalancer.core.protocol.calls import Answer, AnswerKind, Call, EvictPod, ReadBudgets, ReadMembers, writes
 from tests.core.protocol.fake import POLICY, T0, Cluster, Driver, Fault, lent_cluster, pod, take_back
 
 POLL = POLICY.acting.poll
@@ -18,25 +18,32 @@ def kinds(calls: list[tuple[int, Call]]) -> list[str]:
     return [call.kind for _, call in calls]
 
 
-def test_it_is_read_in_the_first_round_and_checked_only_once_its_node_is_closed() -> None:
+def test_it_is_read_and_checked_while_its_node_is_closed_and_nothing_is_written_of_it_before_that() -> None:
     driver = Driver(small()).feed(take_back(small()))
     first = driver.actor.advance(T0)
     assert kinds(first) == ["read-node", "read-members"]
     for call_id, call in first:
         driver.actor.answered(call_id, driver.cluster.answer(call), T0)
-    patch = driver.actor.advance(T0)
-    assert kinds(patch) == ["patch-node"]
-    driver.actor.answered(patch[0][0], driver.cluster.answer(patch[0][1]), T0)
-    assert kinds(driver.actor.advance(T0)) == ["read-budgets", "evict-pod", "evict-pod"]
+    patch, *check = driver.actor.advance(T0)
+    assert kinds([patch, *check]) == ["patch-node", "read-budgets", "evict-pod", "evict-pod"]
+    assert [call.dry_run for _, call in check if isinstance(call, EvictPod)] == [True, True]
+    for call_id, call in check:
+        driver.actor.answered(call_id, driver.cluster.answer(call), T0)
+    assert driver.actor.advance(T0) == []
+    driver.actor.answered(patch[0], driver.cluster.answer(patch[1]), T0)
+    evictions = [call for _, call in driver.actor.advance(T0)]
+    assert [call.dry_run for call in evictions if isinstance(call, EvictPod)] == [False, False]
 
 
-def test_while_closing_is_held_up_it_is_read_once_and_once_more_when_that_is_over() -> None:
+def test_while_closing_is_held_up_it_is_read_and_checked_once_and_once_more_when_that_is_over() -> None:
     cluster = small()
     cluster.faults["patch-node"] = [Fault(Answer(AnswerKind.UNREACHABLE))] * 3
     driver = Driver(cluster).feed(take_back(cluster)).run()
-    closed = max(at for at, call in enumerate(cluster.log) if call.kind == "patch-node" and at < _dry(cluster))
-    reads = [at for at, call in enumerate(cluster.log) if isinstance(call, ReadMembers)]
-    assert [at < closed for at in reads[:2]] == [True, False]
+    first = next(at for at, call in enumerate(cluster.log) if isinstance(call, EvictPod) and not call.dry_run)
+    closed = max(at for at, call in enumerate(cluster.log) if call.kind == "patch-node" and at < first)
+    for kind, times in ((ReadMembers, 1), (ReadBudgets, 1), (EvictPod, 2)):
+        asked = [at < closed for at, call in enumerate(cluster.log) if isinstance(call, kind) and at < first]
+        assert asked == [True] * times + [False] * times, kind
     assert all(item.result.value == "done" for item in driver.finals())
 
 
@@ -56,9 +63,5 @@ def test_nothing_is_written_of_a_gang_whose_node_cannot_be_closed() -> None:
     cluster = small()
     cluster.always = lambda call: Fault(Answer(AnswerKind.FORBIDDEN)) if call.kind == "patch-node" else None
     Driver(cluster).feed(take_back(cluster)).run(limit=timedelta(hours=1))
-    written = [call for call in cluster.log if writes(call) or isinstance(call, EvictPod)]
-    assert {call.kind for call in written} == {"patch-node"}
-
-
-def _dry(cluster: Cluster) -> int:
-    return next(at for at, call in enumerate(cluster.log) if isinstance(call, EvictPod))
+    assert {call.kind for call in cluster.log if writes(call)} == {"patch-node"}
+    assert len([call for call in cluster.log if isinstance(call, EvictPod)]) == 2, "a dry run each"
