@@ -59,10 +59,6 @@ def refused(state: State, who: Borrower, now: datetime) -> Because | None:
     policy = state.policy.borrowing
     if who.gang in state.busy_gangs:
         return Because(Reason.IN_TRANSIT, {"node": who.gang})
-    if now < stands_from(state, who):
-        waited = seconds(now - who.complete_at)
-        wait = seconds(state.policy.borrowing.min_wait)
-        return Because(Reason.JUST_COME, {"gang": who.gang, "stands_seconds": waited, "wait_seconds": wait})
     for pod in who.pods:
         why = _unfit(state, who.gang, pod)
         if why is not None:
@@ -78,12 +74,25 @@ def refused(state: State, who: Borrower, now: datetime) -> Because | None:
     never = never_evictable(state.inventory, who.gang, who.pods)
     if never is not None:
         return Because(Reason.BORROWER_NOT_EVICTABLE, {"gang": who.gang, "why": never.reason.value, **never.numbers})
-    return _cooling(state, first, now)
+    return _too_young(state, who, now) or _cooling(state, first, now)
 
 
-def stands_from(state: State, who: Borrower) -> datetime:
-    """From when on what comes with a gang, its budgets above all, is taken for known."""
-    return who.complete_at + state.policy.borrowing.min_wait
+def complete_at(state: State, who: Borrower) -> datetime:
+    """When the last of the members that a gang needs to live was created; surplus that comes later does not count."""
+    created = sorted(pod.created_at for pod in who.pods)
+    return created[min(len(created), state.least_members(who.gang, who.pods)) - 1]
+
+
+def _too_young(state: State, who: Borrower, now: datetime) -> Because | None:
+    age, least = now - complete_at(state, who), state.policy.borrowing.min_age
+    if age >= least:
+        return None
+    numbers: dict[str, Number] = {
+        "gang": who.gang,
+        "age_seconds": max(0.0, seconds(age)),
+        "min_seconds": seconds(least),
+    }
+    return Because(Reason.MIN_AGE, numbers)
 
 
 def _unfit(state: State, gang: GangId, pod: Pod) -> Because | None:

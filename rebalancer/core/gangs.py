@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from rebalancer.core.facts import Pod
 from rebalancer.core.units import GangId
@@ -22,11 +22,6 @@ class Borrower:
     def gpus(self) -> int:
         """GPUs that all of it needs."""
         return sum(pod.gpus or 0 for pod in self.pods)
-
-    @property
-    def complete_at(self) -> datetime:
-        """When the last of its pods was made."""
-        return max(pod.created_at for pod in self.pods)
 
     @property
     def leave(self) -> timedelta:

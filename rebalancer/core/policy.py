@@ -73,8 +73,8 @@ class Pace:
 class Borrowing:
     """What a borrower must stand and may expect."""
 
-    min_wait: timedelta = timedelta(seconds=10)
-    """How long all of a gang must have stood before it is lent to: its budgets may come after its pods."""
+    min_age: timedelta = timedelta(seconds=10)
+    """How long a gang must have been complete before it is lent to: its budgets may come after its pods."""
     min_runtime: timedelta = timedelta(minutes=10)
     cooldown: timedelta = timedelta(minutes=15)
     cooldown_max: timedelta = timedelta(hours=1)
@@ -192,7 +192,7 @@ def _number_problems(policy: Policy) -> list[Problem]:
         (pace.nodes_per_pool >= 1, "pace.nodes_per_pool", "must be at least 1"),
         (pace.nodes_per_cluster >= pace.nodes_per_pool, "pace.nodes_per_cluster", "must not be below nodes_per_pool"),
         (0.0 < pace.circuit_share <= 1.0, "pace.circuit_share", "must lie above 0 and up to 1"),
-        (lend.min_wait >= zero, "borrowing.min_wait", "must not be negative"),
+        (zero <= lend.min_age < lend.max_loan, "borrowing.min_age", "must not be negative, and below max_loan"),
         (lend.min_runtime > zero, "borrowing.min_runtime", "must be positive"),
         (
             zero < lend.cooldown <= lend.cooldown_max,

@@ -49,7 +49,7 @@ class Reason(StrEnum):
     IN_TRANSIT = "in-transit"
     NOMINATED = "nominated"
     # why a gang cannot borrow, or is not chosen
-    JUST_COME = "just-come"
+    MIN_AGE = "min-age"
     MODEL_MISMATCH = "model-mismatch"
     SELECTOR_MISMATCH = "selector-mismatch"
     NETWORK_MISMATCH = "network-mismatch"
@@ -151,7 +151,7 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.COSTS_MORE: "evicting {gang} would lose {lost_gpu_seconds} GPU-seconds",
     Reason.CHECKPOINTING: "{gang} is writing a checkpoint",
     Reason.FINISHING: "{gang} ends by itself in {left_seconds} s",
-    Reason.JUST_COME: "{gang} is complete for {stands_seconds} s of the {wait_seconds} s that its budgets have to come",
+    Reason.MIN_AGE: "{gang} has been complete for {age_seconds} s of the {min_seconds} s that its budgets have to come",
     Reason.MIN_RUNTIME: "{gang} has run for {run_seconds} s of its minimum {min_seconds} s",
     Reason.GPU_COUNT_UNKNOWN: "how many GPUs {pod} holds is unknown",
     Reason.NOT_NEEDED: "not needed",

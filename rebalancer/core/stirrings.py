@@ -21,12 +21,12 @@ class Stirrings:
     def __init__(self) -> None:
         """Nothing."""
         self._noted: list[Stirring] = []
-        self._met: list[Pod] = []
+        self._joined: list[Pod] = []
 
     def pod(self, old: Pod | None, new: Pod | None) -> None:
         """A pod was seen, changed, or is gone."""
         if new is not None and (old is None or old.gang != new.gang):
-            self._met.append(new)
+            self._joined.append(new)
         before, after = _holding(old), _holding(new)
         if old is not None and before and (not after or before[0] != after[0]):
             self._noted.append((old.node, old.uid))
@@ -46,12 +46,12 @@ class Stirrings:
             noted, self._noted = self._noted, []
             yield from noted
 
-    def met(self) -> list[Pod]:
-        """Pods that were not seen before, or not in their gang, once."""
-        if not self._met:
+    def joined(self) -> list[Pod]:
+        """Pods first seen in their gang since this was last asked."""
+        if not self._joined:
             return []
-        met, self._met = self._met, []
-        return met
+        joined, self._joined = self._joined, []
+        return joined
 
 
 def _holding(pod: Pod | None) -> tuple[object, ...]:

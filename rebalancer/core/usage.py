@@ -68,9 +68,9 @@ class Usage:
         self._waiting: list[tuple[int, int, str, Change]] = []
         self._unsaid: dict[PoolName, None] = {}
         self._recalled: dict[LoanId, list[LoanMove]] = {}
-        self._busy: dict[NodeUid, bool] = {}
-        self._unnamed: dict[GangId, dict[LoanId, PoolName]] = {}
-        self._asked: list[GangId] = []
+        self._busy: dict[NodeUid, bool] = {}  # what telemetry had said by what is counted so far
+        self._unnamed: dict[GangId, dict[LoanId, PoolName]] = {}  # loans whose gang's namespace is not known yet
+        self._to_name: list[GangId] = []  # those of them that may be known by now
 
     def account(self, pool: PoolName) -> Account:
         """A pool's account; it begins when the engine did."""
@@ -90,10 +90,10 @@ class Usage:
         """Nodes and pods that came, went or changed by what was just told."""
         for name, change in inventory.stirred.read():
             self._wait(self._moment, name, change)
-        for pod in inventory.stirred.met():
+        for pod in inventory.stirred.joined():
             self._name(pod)
-        while self._asked:
-            for uid in inventory.gangs.get(self._asked.pop(), ()):
+        while self._to_name:
+            for uid in inventory.gangs.get(self._to_name.pop(), ()):
                 self._name(inventory.pods[uid])
 
     def judged(self, node: Node, verdict: Verdict) -> None:
@@ -110,7 +110,7 @@ class Usage:
             return
         if account.gangs[loan.id][loan.gang] == NOBODY:
             self._unnamed.setdefault(loan.gang, {})[loan.id] = loan.lender
-            self._asked.append(loan.gang)
+            self._to_name.append(loan.gang)
         course = self._courses.setdefault(loan.node, {}).setdefault(loan.id, Course(loan))
         course.recall(self._recalled.pop(loan.id, ()))
         if course.follow(loan, self._moment):
@@ -142,12 +142,12 @@ class Usage:
 
     def _count(self, name: str, change: Change, at: int, verdicts: Mapping[NodeUid, Verdict]) -> None:
         place = self._places.setdefault(name, Place())
-        if isinstance(change, Verdict):
+        if isinstance(change, Verdict) and change.node in verdicts:
             self._busy[change.node] = change.activity is Activity.BUSY
-        if isinstance(change, Node) and (place.node is None or place.node.uid != change.uid):
-            place.busy = self._was_busy(change, at, verdicts)
-        elif isinstance(change, str) and place.node is not None and place.node.uid == change:
+        elif isinstance(change, str):
             self._busy.pop(change, None)
+        elif isinstance(change, Node) and (place.node is None or place.node.uid != change.uid):
+            place.busy = self._was_busy(change, at, verdicts)
         _put(place, change)
         node = place.node
         pool = node.pool if node is not None else ""
@@ -156,7 +156,7 @@ class Usage:
         if node is not None and pool:
             course = self._course_on(node.uid, at)
             loan = course.loan if course is not None else None
-            if loan is not None:  # whose the gangs are that use it is remembered: they may be gone when it is told
+            if loan is not None:  # names are kept now: the gang may be gone when the loan is told
                 used = {pod.gang: (pod.namespace, pod.queue) for pod in place.pods.values() if pod.held}
                 self.account(loan.lender).gangs[loan.id].update(used)
             moving = course is not None and course.at(at) == "moving"
@@ -171,11 +171,14 @@ class Usage:
             del self._places[name]
 
     def _was_busy(self, node: Node, at: int, verdicts: Mapping[NodeUid, Verdict]) -> bool:
-        """What telemetry had said of a node by then; what it says later is told in its turn."""
+        """What telemetry had said of a node by then; what it says later counts from then on."""
         known = verdicts.get(node.uid)
-        if node.uid in self._busy or known is None:
+        if node.uid in self._busy or known is None or known.activity is not Activity.BUSY:
             return self._busy.get(node.uid, False)
-        return known.activity is Activity.BUSY and ms_of(known.since) <= at
+        since = ms_of(known.since)
+        if since > at:  # it may have been told before its node was known
+            self._wait(since, node.name, known)
+        return since <= at
 
     def _course_on(self, node: NodeUid, at: int) -> Course | None:
         found = [course for course in self._courses.get(node, {}).values() if course.at(at)]

@@ -27,7 +27,7 @@ PACE: Mapping[str, Any] = {
     "circuit_share": "100%",
 }
 BORROWING: Mapping[str, Any] = {
-    "min_wait": "3s",
+    "min_age": "3s",  # pressed like the dwell it would be a tenth of a second: two cores need longer to tell a budget
     "min_runtime": "200ms",
     "cooldown": "2m",  # longer than a story: who was evicted does not come back in the middle of it
     "cooldown_max": "4m",

@@ -40,6 +40,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     act, pace, lend, signals = base.activities, base.pace, base.borrowing, base.signals
     assert (act.dwell, act.freshness, act.idle_below, act.busy_from) == (minutes(20), minutes(3), 0.05, 0.15)
     assert (act.frozen_scrapes, signals.debounce, signals.debounce_samples) == (5, minutes(1), 3)
+    assert lend.min_age == timedelta(seconds=10)
     assert (lend.max_loan, lend.min_runtime, lend.lead_time) == (minutes(480), minutes(10), minutes(20))
     assert (lend.cooldown, lend.cooldown_max, lend.preemptions_per_day) == (minutes(15), minutes(60), 3)
     assert (pace.evictions_per_second, pace.eviction_burst, pace.circuit_share) == (10.0, 64, 0.25)
@@ -78,7 +79,8 @@ WRONG: list[tuple[str, Change]] = [
     ("pace.nodes_per_cluster", part("pace", nodes_per_cluster=19)),
     ("pace.circuit_share", part("pace", circuit_share=0.0)),
     ("pace.circuit_share", part("pace", circuit_share=1.01)),
-    ("borrowing.min_wait", part("borrowing", min_wait=timedelta(seconds=-1))),
+    ("borrowing.min_age", part("borrowing", min_age=timedelta(seconds=-1))),
+    ("borrowing.min_age", part("borrowing", min_age=minutes(480))),
     ("borrowing.min_runtime", part("borrowing", min_runtime=timedelta(0))),
     ("borrowing.cooldown", part("borrowing", cooldown=timedelta(0))),
     ("borrowing.cooldown", part("borrowing", cooldown=minutes(61))),

@@ -9,7 +9,10 @@ import pytest
 
 from rebalancer.core.charges import LoanUsage
 from rebalancer.core.plan import Result
+from rebalancer.core.stimuli import VerdictGiven
+from rebalancer.core.telemetry import Verdict
 from rebalancer.core.units import Activity
+from tests.core.build import node
 from tests.usage.ground import HOUR, POOL, START, Ground, in_force, sums
 
 TEN = START.replace(minute=0) + HOUR
@@ -246,3 +249,17 @@ def test_a_borrower_is_named_by_namespace_and_queue_also_when_it_is_gone() -> No
     (charge,) = [one for one in ground.at(12) if isinstance(one, LoanUsage)]
     assert (charge.borrower_namespace, charge.borrower_queue, charge.model) == ("ml", "research", "A100")
     assert (charge.since, charge.until) == (START, START + timedelta(minutes=10))
+
+
+def test_what_telemetry_said_before_its_node_was_known_counts_from_when_it_said_it() -> None:
+    ground = Ground()
+    ground.at(5)
+    late = node("late")
+    ground.tell(VerdictGiven(Verdict(late.uid, Activity.BUSY, 8.0, 8, ground.now, ground.now)))
+    ground.nodes["late"] = late
+    ground.see(late, late=2)
+    ground.lend("late", "loan-1")
+    ground.train("g", "late")
+    ground.at(31)
+    (charge,) = [one for one in ground.charges if isinstance(one, LoanUsage)]
+    assert (charge.allocated_gpu_seconds, charge.busy_gpu_seconds) == (8 * 25 * 60.0, 8 * 25 * 60.0)

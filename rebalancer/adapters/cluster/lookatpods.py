@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from rebalancer.adapters.cluster.findings import Code, Finding, Severity, some
-from rebalancer.core.borrowers import mismatch, on_loan_taint, refused, stands_from
+from rebalancer.core.borrowers import mismatch, on_loan_taint, refused
 from rebalancer.core.facts import Node, Pod, Taint
 from rebalancer.core.fit import tolerates
 from rebalancer.core.gangs import Borrower
@@ -23,7 +23,9 @@ from rebalancer.core.victims import immovable
 
 STAYERS = ("daemonset", "mirror")
 """Pods that belong to the node: they are on every one and hinder nobody."""
-PASSING = frozenset({Reason.COOLDOWN, Reason.PREEMPTED_TOO_OFTEN, Reason.NAMESPACE_CAP, Reason.IN_TRANSIT})
+PASSING = frozenset(
+    {Reason.COOLDOWN, Reason.PREEMPTED_TOO_OFTEN, Reason.NAMESPACE_CAP, Reason.IN_TRANSIT, Reason.MIN_AGE}
+)
 """Refusals that time ends."""
 STEPS = {
     Reason.NOT_RECLAIMABLE: "label its pods gpu-rebalancer.io/reclaimable=true if they may be evicted",
@@ -84,7 +86,7 @@ def cannot_borrow(state: State, now: datetime) -> Iterator[Finding]:
 
 def _never(state: State, gang: GangId, pods: list[Pod], now: datetime) -> Because | None:
     who = Borrower(gang, tuple(pods))
-    because = refused(state, who, max(now, stands_from(state, who)))
+    because = refused(state, who, now)
     if because is not None and because.reason not in PASSING:
         return because
     answers = [mismatch(who, node, as_lent(node, pool, pods[0].owner)) for node, pool in _lenders(state, pods[0].owner)]

@@ -66,7 +66,7 @@ class Search:
 
     def refused(self, who: Borrower) -> Because | None:
         """Why a gang may borrow nothing, as :func:`borrowers.refused`; what time will change is remembered."""
-        self.wake(borrowers.stands_from(self.state, who))
+        self.wake(borrowers.complete_at(self.state, who) + self.state.policy.borrowing.min_age)
         record = self.state.workloads.get(who.pods[0].workload)
         if record is not None:
             self.wake(record.cooldown_until)

@@ -15,7 +15,7 @@ from functools import partial
 from rebalancer.core.facts import Pod
 from rebalancer.core.plan import EvictGang, Method, Plan, Result
 from rebalancer.core.protocol.calls import Answer, AnswerKind, ReadMembers
-from rebalancer.core.protocol.check import Check, Verdict, unwanted
+from rebalancer.core.protocol.check import AHEAD, Check, Verdict, unwanted
 from rebalancer.core.protocol.members import Members
 from rebalancer.core.protocol.notice import Notice
 from rebalancer.core.protocol.pace import Ask, backoff
@@ -41,12 +41,10 @@ class Gang:
         self._acting = site.policy.acting
         self._live: dict[PodUid, Pod] = {}
         self._lent: frozenset[str] = frozenset()
-        self._shut = False
+        self._shut = self._fresh = False
         self._asked_at: datetime | None = None
         self._read = Ask(self._acting, step.gang)
-        self._fresh = False
-        self._polls = 0
-        self._stuck = False
+        self._polls, self._stuck = 0, False
         self._check: Check | None = None
         named = ((item.namespace, budget) for item in step.members for budget in item.budgets)
         self._budgets: dict[BudgetKey, None] = dict.fromkeys(named)
@@ -76,11 +74,19 @@ class Gang:
         """Whether its nodes are not closed yet, as far as it has been told."""
         return not self._shut and not self.over
 
+    def look_ahead(self) -> None:
+        """All nodes are being closed, and what was read may be checked meanwhile."""
+        if self.phase is Evicting.READING and self._fresh and self._check is None and not self.members.touched:
+            left = {item.member.uid: self._live[item.member.uid] for item in self.members.wanted}
+            self._check = Check(self._site, self._plan, self.step, left)
+
     def closed(self, lent: frozenset[str], now: datetime) -> None:
         """All nodes are closed; what was asked lately still counts. ``lent``: names of the lent ones among them."""
         self._shut, self._lent = True, lent
-        if self._asked_at is not None and now - self._asked_at > self._acting.poll:
+        late = self._asked_at is not None and now - self._asked_at > AHEAD
+        if late:
             self._fresh, self._read = False, Ask(self._acting, self.step.gang)  # nor does an answer that is still out
+        if late or (self._check is not None and self._check.overtaken):
             self._check = None
 
     def stop(self, because: Because, result: Result | None = None) -> None:
@@ -132,7 +138,8 @@ class Gang:
 
     @property
     def _checking(self) -> Check | None:
-        return self._check if self.phase in {Evicting.READING, Evicting.CHECKING} else None
+        check = self._check if self.phase in {Evicting.READING, Evicting.CHECKING} else None
+        return check if check is not None and not check.over else None
 
     @property
     def _watching(self) -> bool:
@@ -164,13 +171,11 @@ class Gang:
             self._read.again(now + self._acting.retry_max)
 
     def _judge_live(self, now: datetime) -> None:
-        wanted = self.members.wanted
-        if self._fresh and self._check is None and not self.members.touched:
-            left = {item.member.uid: self._live[item.member.uid] for item in wanted}
-            self._check = Check(self._site, self._plan, self.step, left)
         if not self._fresh or not self._shut:
             return
+        self.look_ahead()
         self._fresh = False
+        wanted = self.members.wanted
         if not wanted:
             self._accepted(now)
             return

@@ -123,6 +123,9 @@ class TakeBack:
             if home.patched and node in self._closes:
                 self.telling.start(self._closes[node], now)
             found += asked
+        if all(home.patched or home.shut or home.over for home in self._homes.values()):
+            for gang in self._gangs:  # not sooner: checks must not stand in the way of closing
+                gang.look_ahead()
         for gang in self._gangs:
             found += gang.questions(now)
         return found

@@ -70,7 +70,7 @@ SECTIONS: Mapping[str, Mapping[str, Any]] = {
     "activities": {"dwell": "5s", "freshness": "4s"},
     "pace": {"evictions_per_second": 10, "nodes_per_pool": 20, "nodes_per_cluster": 60, "per": "2500ms",
              "circuit_share": "25%"},
-    "borrowing": {"min_wait": f"{10 / PRESSED:g}s", "min_runtime": f"{MARGIN + 600 / PRESSED:g}s",
+    "borrowing": {"min_age": f"{10 / PRESSED:g}s", "min_runtime": f"{MARGIN + 600 / PRESSED:g}s",
                   "cooldown": "3750ms", "cooldown_max": "15s",
                   "lead_time": "5s", "max_grace": "3750ms", "max_loan": "30m", "gang_cost_gpu_seconds": 2.5},
     "signals": {"debounce": "250ms", "pending_debounce": "50ms", "headroom_prior_share": 0.1, "bucket": "1s",

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from rebalancer.core.facts import Taint
 from rebalancer.core.plan import FINAL, EvictGang, Member, Method, Outcome, Plan
 from rebalancer.core.protocol.actor import Actor
-from rebalancer.core.protocol.calls import Answer, AnswerKind, Call, EvictPod, GiveNotice, PatchNode
+from rebalancer.core.protocol.calls import Answer, AnswerKind, Call, EvictPod, GiveNotice, PatchNode, ReadBudgets
+from rebalancer.core.protocol.check import AHEAD
 from rebalancer.core.reasons import Reason
 from rebalancer.core.units import CLOSING, ON_LOAN, OwnerClass
 from tests.core.protocol.fake import (
@@ -60,12 +61,7 @@ class Watched(Driver):
         assert self.rounds < 3000, "calls are not bounded"
         asked = self.actor.advance(self.cluster.now)
         for _, call in asked:
-            if isinstance(call, EvictPod) and call.dry_run:
-                self.tried_at[call.member.uid] = self.cluster.now
-            elif isinstance(call, EvictPod | GiveNotice):
-                members = call.members if isinstance(call, GiveNotice) else (call.member,)
-                assert members, "nobody is given notice"
-                self.closed(members[0])
+            self.may_ask(call)
         self.pending += asked
         self.outcomes += self.actor.outcomes()
         if not self.pending:
@@ -79,26 +75,47 @@ class Watched(Driver):
         self.asked += 1
         if isinstance(call, EvictPod) and not call.dry_run:
             self.closed(call.member)
-            self.allowed(call)
         if kind is not None and kind[0] is AnswerKind.GONE and not isinstance(call, EvictPod):
             kind = (AnswerKind.FAILED, kind[1])  # a server does not say of a node that stands that it is gone
         if kind is not None:
             if kind[0] not in REFUSALS and kind[1]:
-                self.cluster.answer(call)
+                self.carried_out(call)
             return Answer(kind[0])
-        answer = self.cluster.answer(call)
-        if isinstance(call, PatchNode) and any(taint.key == CLOSING for taint in call.taints):
-            self.closed_at.setdefault(call.node_name, self.cluster.now)
+        answer = self.carried_out(call)
         if isinstance(call, EvictPod) and call.dry_run and answer.kind is AnswerKind.OK:
             self.passed.add(call.member.uid)
         return answer
 
-    def allowed(self, call: EvictPod) -> None:
-        step = next(s for s in self.plan.steps if isinstance(s, EvictGang) and call.member in s.members)
-        if step.gang not in self.begun():
-            assert call.member.uid in self.passed, "evicted before its check passed"
-            closed = max(self.closed_at.get(item.node, T0) for item in step.members)
-            assert self.tried_at[call.member.uid] >= closed - POLICY.acting.poll, "checked long before all were closed"
+    def carried_out(self, call: Call) -> Answer:
+        answer = self.cluster.answer(call)
+        if isinstance(call, PatchNode) and answer.kind is AnswerKind.OK:
+            if any(taint.key == CLOSING for taint in call.taints):
+                self.closed_at.setdefault(call.node_name, self.cluster.now)
+            else:
+                self.closed_at.pop(call.node_name, None)
+        return answer
+
+    def may_ask(self, call: Call) -> None:
+        if isinstance(call, ReadBudgets):
+            self.tried_at["budgets"] = self.cluster.now
+        elif isinstance(call, EvictPod) and call.dry_run:
+            self.passed.discard(call.member.uid)
+            self.tried_at[call.member.uid] = self.cluster.now
+        elif isinstance(call, EvictPod):
+            self.closed(call.member)
+            self.checked(call.member)
+        elif isinstance(call, GiveNotice):
+            assert call.members, "nobody is given notice"
+            self.closed(call.members[0])
+
+    def checked(self, member: Member) -> None:
+        step = next(s for s in self.plan.steps if isinstance(s, EvictGang) and member in s.members)
+        if step.gang in self.begun():
+            return
+        assert member.uid in self.passed, "evicted before its check passed"
+        closed = max(self.closed_at[item.node] for item in step.members)
+        for asked in (member.uid, "budgets"):
+            assert self.tried_at[asked] >= closed - AHEAD, "checked long before all were closed"
 
     def closed(self, member: Member) -> None:
         step = next(s for s in self.plan.steps if isinstance(s, EvictGang) and member in s.members)
