@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 
@@ -20,9 +20,6 @@ from rebalancer.core.protocol.pace import Ask
 from rebalancer.core.protocol.site import BudgetKey, Question, Site, cover, why
 from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.units import OwnerClass, PodUid
-
-AHEAD = timedelta(seconds=1)
-"""What was asked longer than this before all nodes of a gang were closed counts for nothing."""
 
 
 class Verdict(StrEnum):
@@ -68,16 +65,10 @@ class Check:
         spaces = sorted({item.namespace for item in self._members})
         self._lists = {space: Ask(acting, space) for space in spaces}
         self._open = len(self._dry) + len(self._lists)
-        self._taken = site.flights.taken
         self._budgets: list[Budget] = []
         self._read_at: dict[str, int] = {}
         self._blocked: Because | None = None
         self._refused: Because | None = None
-
-    @property
-    def overtaken(self) -> bool:
-        """Whether evictions were accepted since it began, which the budgets that it read may not show."""
-        return self._site.flights.taken != self._taken
 
     @property
     def over(self) -> bool:

@@ -1,10 +1,9 @@
 """One gang on its way out: read, checked, told, and evicted as one; then waited for until it is really gone.
 
-It is read and checked once while its nodes are being closed, which writes nothing; nothing follows from what is seen
-before they are, and what was asked too long before counts for nothing. Before the first accepted eviction anything
-that forbids it leaves the whole gang alone. After it the gang is finished, whatever it takes within its deadline; a
-half-gone gang is told at once. An eviction names a pod by uid, so a pod that took over a name is never touched, and
-201 means releasing, never gone.
+It is read once while its nodes are being closed; nothing follows from what is seen before they are. Before the first
+accepted eviction anything that forbids it leaves the whole gang alone. After it the gang is finished, whatever it
+takes within its deadline; a half-gone gang is told at once. An eviction names a pod by uid, so a pod that took over a
+name is never touched, and 201 means releasing, never gone.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from functools import partial
 from rebalancer.core.facts import Pod
 from rebalancer.core.plan import EvictGang, Method, Plan, Result
 from rebalancer.core.protocol.calls import Answer, AnswerKind, ReadMembers
-from rebalancer.core.protocol.check import AHEAD, Check, Verdict, unwanted
+from rebalancer.core.protocol.check import Check, Verdict, unwanted
 from rebalancer.core.protocol.members import Members
 from rebalancer.core.protocol.notice import Notice
 from rebalancer.core.protocol.pace import Ask, backoff
@@ -41,10 +40,12 @@ class Gang:
         self._acting = site.policy.acting
         self._live: dict[PodUid, Pod] = {}
         self._lent: frozenset[str] = frozenset()
-        self._shut = self._fresh = False
+        self._shut = False
         self._asked_at: datetime | None = None
         self._read = Ask(self._acting, step.gang)
-        self._polls, self._stuck = 0, False
+        self._fresh = False
+        self._polls = 0
+        self._stuck = False
         self._check: Check | None = None
         named = ((item.namespace, budget) for item in step.members for budget in item.budgets)
         self._budgets: dict[BudgetKey, None] = dict.fromkeys(named)
@@ -74,20 +75,11 @@ class Gang:
         """Whether its nodes are not closed yet, as far as it has been told."""
         return not self._shut and not self.over
 
-    def look_ahead(self) -> None:
-        """All nodes are being closed, and what was read may be checked meanwhile."""
-        if self.phase is Evicting.READING and self._fresh and self._check is None and not self.members.touched:
-            left = {item.member.uid: self._live[item.member.uid] for item in self.members.wanted}
-            self._check = Check(self._site, self._plan, self.step, left)
-
     def closed(self, lent: frozenset[str], now: datetime) -> None:
         """All nodes are closed; what was asked lately still counts. ``lent``: names of the lent ones among them."""
         self._shut, self._lent = True, lent
-        late = self._asked_at is not None and now - self._asked_at > AHEAD
-        if late:
+        if self._asked_at is not None and now - self._asked_at > self._acting.poll:
             self._fresh, self._read = False, Ask(self._acting, self.step.gang)  # nor does an answer that is still out
-        if late or (self._check is not None and self._check.overtaken):
-            self._check = None
 
     def stop(self, because: Because, result: Result | None = None) -> None:
         """Leave it alone; only before anything was evicted."""
@@ -97,8 +89,8 @@ class Gang:
     def due(self, now: datetime) -> datetime | None:
         """When something is to be done; None while answers or nodes are awaited."""
         times: list[datetime | None] = [self._read.due(now)] if self._watching else []
-        if self._checking is not None:
-            times.append(self._checking.due(now))
+        if self.phase is Evicting.CHECKING and self._check is not None:
+            times.append(self._check.due(now))
         elif self.phase is Evicting.NOTICING:
             times.append(self._notice.due(now))
         elif self.phase is Evicting.WAITING:
@@ -110,8 +102,8 @@ class Gang:
     def questions(self, now: datetime) -> list[Question]:
         """Calls that may be made now."""
         found: list[Question] = []
-        if self._checking is not None:
-            found = self._checking.questions(now)
+        if self.phase is Evicting.CHECKING and self._check is not None:
+            found = self._check.questions(now)
         elif self.phase is Evicting.NOTICING:
             found = self._notice.questions(tuple(item.member for item in self.members.staying), now)
         elif self.phase is Evicting.EVICTING:
@@ -135,11 +127,6 @@ class Gang:
         ):
             if self.phase is phase:
                 judge(now)
-
-    @property
-    def _checking(self) -> Check | None:
-        check = self._check if self.phase in {Evicting.READING, Evicting.CHECKING} else None
-        return check if check is not None and not check.over else None
 
     @property
     def _watching(self) -> bool:
@@ -173,7 +160,6 @@ class Gang:
     def _judge_live(self, now: datetime) -> None:
         if not self._fresh or not self._shut:
             return
-        self.look_ahead()
         self._fresh = False
         wanted = self.members.wanted
         if not wanted:
@@ -185,6 +171,8 @@ class Gang:
             self._fail(first)
             return
         self._polls = 0
+        left = {item.member.uid: self._live[item.member.uid] for item in wanted}
+        self._check = Check(self._site, self._plan, self.step, left)
         self._move(Evicted.READ)
         if self.members.touched:
             self._start()  # what is half gone is finished; what still forbids it will say so
@@ -223,7 +211,7 @@ class Gang:
             self._fail(because)
 
     def _again(self, at: datetime) -> None:
-        self._fresh, self._check = False, None
+        self._fresh = False
         self._site.flights.release(self.members.all)
         if not self._read.out:
             self._read.again(at)

@@ -38,11 +38,10 @@ class Flights:
 
     A reservation begins when a gang's checks pass and is over for budgets that are read after its eviction
     was accepted. ``split`` names who holds a budget because its gang could not be finished yet. ``asked`` are
-    evictions without an answer so far, ``taken`` counts those that were accepted.
+    evictions without an answer so far.
     """
 
     tick: int = 0
-    taken: int = 0
     reserved: dict[BudgetKey, dict[PodUid, int | None]] = field(default_factory=dict)
     split: dict[BudgetKey, str] = field(default_factory=dict)
     asked: set[PodUid] = field(default_factory=set)
@@ -58,7 +57,7 @@ class Flights:
 
     def accepted(self, pod: PodUid) -> None:
         """The eviction was accepted: a budget read from now on shows it."""
-        at, self.taken = self.now(), self.taken + 1
+        at = self.now()
         for flights in self.reserved.values():
             if pod in flights and flights[pod] is None:
                 flights[pod] = at

@@ -1,6 +1,6 @@
 """A plan that takes nodes back: close them all, evict whole gangs, hand each node back when it is empty.
 
-Gangs are read and checked while nodes are being closed; nobody is told or evicted before all are.
+Gangs are read while nodes are being closed; nobody is checked, told or evicted before all are.
 
 Nodes do not wait for each other once they are closed. A node whose gang is left alone is opened to its borrowers
 again. How a node changes and how a gang goes is for ``homeward`` and ``gang``; only their order is here.
@@ -123,9 +123,6 @@ class TakeBack:
             if home.patched and node in self._closes:
                 self.telling.start(self._closes[node], now)
             found += asked
-        if all(home.patched or home.shut or home.over for home in self._homes.values()):
-            for gang in self._gangs:  # not sooner: checks must not stand in the way of closing
-                gang.look_ahead()
         for gang in self._gangs:
             found += gang.questions(now)
         return found
