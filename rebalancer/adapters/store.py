@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from rebalancer.adapters.brakestold import BrakesTold
 from rebalancer.adapters.translate import Received, Tombstone, WireError, read
 from rebalancer.core.facts import Control, Node, Pod
 from rebalancer.core.instructions import ClearAlert, PoolState, RaiseAlert, WorkloadRecord
@@ -77,6 +78,7 @@ class Store:
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     control: Control | None = None
+    brakes: BrakesTold = field(default_factory=BrakesTold)
     latest: datetime | None = None
     unread: Counter[str] = field(default_factory=Counter)
 
@@ -91,9 +93,11 @@ class Store:
             return None
         if record.value is None:
             self._forget(record.topic, told)
-        elif told.name in TAKERS:
-            TAKERS[told.name](self, told.content)
-            self.latest = later(self.latest, told.at)
+        else:
+            self.control = self.brakes.read(told.content) or self.control
+            if told.name in TAKERS:
+                TAKERS[told.name](self, told.content)
+                self.latest = later(self.latest, told.at)
         return told
 
     def feed_all(self, records: Iterable[RawRecord]) -> Store:
@@ -165,8 +169,6 @@ def _fact(store: Store, observed: FactObserved) -> None:
             _put(store.nodes, node.uid, node)
         case Pod() as pod:
             _put(store.pods, pod.uid, pod)
-        case Control() as control:
-            store.control = control
 
 
 def _outcome(store: Store, reported: OutcomeReported) -> None:

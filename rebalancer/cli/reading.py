@@ -43,7 +43,7 @@ def status(
 
 def standing(store: Store) -> dict[str, Any]:
     """The facts of `status`, by stable key."""
-    held = [loan for loan in store.loans.values() if loan.open]
+    held = [loan for loan in store.loans.values() if loan.open and not loan.virtual]
     overdue = [loan.id for loan in held if store.latest is not None and loan.due < store.latest]
     control, last = store.control, next(iter(store.recent(1)), None)
     return {
@@ -53,6 +53,7 @@ def standing(store: Store) -> dict[str, Any]:
         "gpus": sum(node.gpus for node in store.nodes.values()),
         "loans_open": len(held),
         "gpus_lent": sum(loan.gpus for loan in held),
+        "loans_in_shadow": sum(loan.open and loan.virtual for loan in store.loans.values()),
         "loans_overdue": sorted(overdue),
         "paused": bool(control and control.paused),
         "paused_pools": list(control.paused_pools) if control else [],

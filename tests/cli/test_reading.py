@@ -11,11 +11,13 @@ import pytest
 
 from rebalancer.adapters.store import RawRecord, Store
 from rebalancer.adapters.tapfolder import NoTap, follow_folder, parse_line, read_folder
-from rebalancer.adapters.translate import encode_deleted, encode_fact, encode_loan, encode_tombstone
+from rebalancer.adapters.translate import encode_deleted, encode_fact, encode_loan, encode_snapshot, encode_tombstone
 from rebalancer.cli import reading
+from rebalancer.core.facts import Control
 from rebalancer.core.loans import LoanPhase
 from rebalancer.core.plan import Result
-from rebalancer.core.stimuli import FactDeleted, OutcomeReported
+from rebalancer.core.stimuli import FactDeleted, OutcomeReported, SnapshotBegan, SnapshotEnded
+from rebalancer.core.units import Mode
 from tests.cli import night
 from tests.cli.conftest import Run
 
@@ -169,3 +171,26 @@ async def test_following_a_folder_gives_what_is_appended_in_whole_lines(folder: 
         file.write(lines[1][20:])
     assert json.loads((await anext(coming)).value or b"")["data"]["id"] == night.RECLAIM
     await coming.aclose()
+
+
+def test_brakes_whose_object_is_gone_by_the_latest_full_list_are_not_told_any_more() -> None:
+    at = night.at(0)
+    told = [
+        encode_fact(Control(retired=True, max_loans=5), "c", at),
+        encode_snapshot(SnapshotBegan("control", "s", at), "c"),
+        encode_snapshot(SnapshotEnded("control", "s", 0, at), "c"),
+    ]
+    stores = [Store().feed_all(RawRecord(*one) for one in told[:count]) for count in (1, 3)]
+    assert [reading.standing(store)["brakes"] for store in stores] == [
+        "being retired, at most 5 loans",
+        "nothing is paused or recalled",
+    ]
+
+
+def test_loans_that_stand_in_shadow_alone_are_counted_for_themselves() -> None:
+    store = Store()
+    real = night.loan(LoanPhase.ON_LOAN)
+    for loan in (real, replace(real, id="shadow", mode=Mode.SHADOW)):
+        store.loans[loan.id] = loan
+    told = reading.standing(store)
+    assert (told["loans_open"], told["gpus_lent"], told["loans_in_shadow"]) == (1, real.gpus, 1)

@@ -35,12 +35,14 @@ A cluster runs: {nodes} GPU nodes, inference in namespace {serving}, training in
   {kubectl} get pods -A
   {kubectl} scale -n {serving} deployment/chat --replicas=9     # inference wants its nodes back
 
-Settings and policy (shadow: nothing is touched until you write `mode: act`) lie ready:
+Settings and policy (shadow: nothing is touched) lie ready; deploy/README.md goes on from here:
 
-  .venv/bin/rebalancer topics apply --config {settings}
-  .venv/bin/rebalancer run --config {settings}
+  export SETTINGS={settings}
+  .venv/bin/rebalancer topics apply --config $SETTINGS
+  .venv/bin/rebalancer run --config $SETTINGS
+  .venv/bin/rebalancer mode infer-a100 act --config $SETTINGS   # in another shell, when you have watched for a while
 
-Logs of its parts: {folder}/*.log. Ctrl-C ends it.
+Logs of its parts: {folder}/*.log. Ctrl-C ends it, and leaves that folder for you to remove.
 """
 
 

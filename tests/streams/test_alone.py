@@ -10,10 +10,11 @@ from typing import cast
 
 import pytest
 
+from rebalancer.adapters.brakestold import BrakesTold
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.act import Act
 from rebalancer.adapters.streams.connection import KafkaSettings
-from rebalancer.adapters.streams.outbox import BrakesTold, brakes_now, due_now
+from rebalancer.adapters.streams.outbox import brakes_now, due_now
 from rebalancer.adapters.streams.publish import Publisher
 from rebalancer.core.facts import Control, GangSpec, Namespace
 from rebalancer.core.ports import Hands

@@ -264,7 +264,8 @@ def _no_actor(out: tuple[str, ...]) -> Ended:
 
 def _still_running(who: str) -> Ended:
     said = (
-        f"every loan is home and nothing is lent any more, but {who} still runs: stop it (helm uninstall, or kubectl "
-        "scale its Deployment to 0), then run this again; or name the Deployment with --stop"
+        f"every loan is home and nothing is lent any more, but {who} still runs: stop it (helm uninstall, kubectl "
+        "scale its Deployment to 0, or Ctrl-C where it runs by hand), then run this again; or name the Deployment with "
+        "--stop"
     )
     return Ended("still-running", said)

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from rebalancer.adapters.brakestold import BrakesTold
 from rebalancer.adapters.logs import concerned
 from rebalancer.adapters.metrics import Metrics
 from rebalancer.adapters.streams.beside import Beside
@@ -25,7 +26,7 @@ from rebalancer.adapters.streams.gate import Gate, ImmediateGate
 from rebalancer.adapters.streams.health import Health
 from rebalancer.adapters.streams.loader import Came, Loaded, read_patiently
 from rebalancer.adapters.streams.optouts import Respectful
-from rebalancer.adapters.streams.outbox import LOOK, BrakesTold, Outbox, answer, brakes_now, due_now
+from rebalancer.adapters.streams.outbox import LOOK, Outbox, answer, brakes_now, due_now
 from rebalancer.adapters.streams.publish import NotPublished, Publisher
 from rebalancer.adapters.translate import Barrier, Received, TermRecord, encode_barrier, read
 from rebalancer.core.plan import Plan

@@ -27,7 +27,6 @@ from rebalancer.core.protocol.calls import Answer, AnswerKind, Call
 from rebalancer.core.protocol.fallback import called, due_returns, falls_due
 from rebalancer.core.protocol.strays import Strays
 from rebalancer.core.reasons import sentence
-from rebalancer.core.stimuli import FactObserved, SnapshotBegan, SnapshotEnded
 from rebalancer.core.units import PlanId
 from rebalancer.wire import v1
 from rebalancer.wire.envelope import Record
@@ -147,29 +146,6 @@ class Outbox:
                 log.error("more outcomes than may wait for Kafka, the oldest are dropped", most=BUFFER)
             self._dropping = True
         self._waiting.append(record)
-
-
-class BrakesTold:
-    """The brakes by what records tell, in their order: as they stand, or none any more once a full list has none.
-
-    A control object that changes while a list is read is told as a change and left out of the list: such a list, with
-    nothing in it, takes no brake off.
-    """
-
-    def __init__(self) -> None:
-        self._since_began = False
-
-    def read(self, content: object) -> Control | None:
-        """The brakes that hold from this record on; None if it says nothing of them."""
-        match content:
-            case FactObserved(fact=Control() as control):
-                self._since_began = True
-                return control
-            case SnapshotBegan(of="control"):
-                self._since_began = False
-            case SnapshotEnded(of="control", count=0) if not self._since_began:
-                return Control()
-        return None
 
 
 async def brakes_now(eyes: Eyes, known: Control) -> Control:
