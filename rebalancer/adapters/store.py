@@ -78,7 +78,7 @@ class Store:
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     control: Control | None = None
-    brakes: BrakesTold = field(default_factory=BrakesTold)
+    brakes: BrakesTold = field(default_factory=BrakesTold, init=False, repr=False)
     latest: datetime | None = None
     unread: Counter[str] = field(default_factory=Counter)
 

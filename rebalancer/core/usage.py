@@ -49,7 +49,6 @@ class Place:
 
     node: Node | None = None
     pods: dict[PodUid, Pod] = field(default_factory=dict)
-    busy: bool = False
     pool: PoolName = ""
     use: Use = field(default_factory=dict)
     at: int = 0
@@ -147,7 +146,7 @@ class Usage:
         elif isinstance(change, str):
             self._busy.pop(change, None)
         elif isinstance(change, Node) and (place.node is None or place.node.uid != change.uid):
-            place.busy = self._was_busy(change, at, verdicts)
+            self._recall_verdict(change, at, verdicts)
         _put(place, change)
         node = place.node
         pool = node.pool if node is not None else ""
@@ -160,7 +159,7 @@ class Usage:
                 used = {pod.gang: (pod.namespace, pod.queue) for pod in place.pods.values() if pod.held}
                 self.account(loan.lender).gangs[loan.id].update(used)
             moving = course is not None and course.at(at) == "moving"
-            use = use_of(node, place.pods.values(), loan, moving=moving, busy=place.busy)
+            use = use_of(node, place.pods.values(), loan, moving=moving, busy=self._busy.get(node.uid, False))
         if place.pool == pool:
             self._book(pool, place.use, use, at)
         else:
@@ -170,15 +169,16 @@ class Usage:
         if node is None and not place.pods:
             del self._places[name]
 
-    def _was_busy(self, node: Node, at: int, verdicts: Mapping[NodeUid, Verdict]) -> bool:
-        """What telemetry had said of a node by then; what it says later counts from then on."""
+    def _recall_verdict(self, node: Node, at: int, verdicts: Mapping[NodeUid, Verdict]) -> None:
+        """What telemetry said while nothing was counted of a node; what it says of later counts from then on."""
         known = verdicts.get(node.uid)
         if node.uid in self._busy or known is None or known.activity is not Activity.BUSY:
-            return self._busy.get(node.uid, False)
+            return
         since = ms_of(known.since)
-        if since > at:  # it may have been told before its node was known
+        if since <= at:
+            self._busy[node.uid] = True
+        else:  # it may have been told before its node was known
             self._wait(since, node.name, known)
-        return since <= at
 
     def _course_on(self, node: NodeUid, at: int) -> Course | None:
         found = [course for course in self._courses.get(node, {}).values() if course.at(at)]
@@ -262,12 +262,10 @@ def _put(place: Place, change: Change) -> None:
             place.node = change
         case Pod():
             place.pods[change.uid] = change
-        case Verdict():
-            place.busy = change.activity is Activity.BUSY
         case str():
             place.pods.pop(change, None)
             if place.node is not None and place.node.uid == change:
-                place.node, place.busy = None, False
+                place.node = None
 
 
 def _shared(amount: int, gpus: Mapping[LoanId, int]) -> dict[LoanId, int]:

@@ -241,7 +241,7 @@ class Act:
             held, self._held = self._held, []
             for record, told in sorted(held, key=lambda one: (INPUTS.index(one[0].topic), one[0].offset)):
                 await self._hear_safely(record, told)
-            await self._until_quiet()
+            await self._until_quiet(self._gate.now())
         await self._told.flush(self._within)
         if not self._told.empty:
             return  # the barrier may not overtake what it stands for; it is asked for again
@@ -249,8 +249,7 @@ class Act:
         if self._on_barrier is not None:
             self._on_barrier(complete)
 
-    async def _until_quiet(self, now: datetime | None = None) -> None:
-        moment = now or self._gate.now()
+    async def _until_quiet(self, moment: datetime) -> None:
         for _ in range(ROUNDS):
             calls = self.actor.advance(moment)
             self._told.add(self.actor.outcomes())

@@ -14,7 +14,7 @@ from rebalancer.core.facts import Node
 from rebalancer.core.fit import Room
 from rebalancer.core.gangs import Borrower
 from rebalancer.core.look import Look
-from rebalancer.core.reasons import Because
+from rebalancer.core.reasons import Because, Reason
 from rebalancer.core.state import State
 from rebalancer.core.supply import usable
 from rebalancer.core.units import GangId, OwnerClass
@@ -66,14 +66,16 @@ class Search:
 
     def refused(self, who: Borrower) -> Because | None:
         """Why a gang may borrow nothing, as :func:`borrowers.refused`; what time will change is remembered."""
-        self.wake(borrowers.complete_at(self.state, who) + self.state.policy.borrowing.min_age)
         record = self.state.workloads.get(who.pods[0].workload)
         if record is not None:
             self.wake(record.cooldown_until)
             self.wake(record.protected_until)
         if who.gang not in self._answers:
             self._answers[who.gang] = borrowers.refused(self.state, who, self.now)
-        return self._answers[who.gang]
+        because = self._answers[who.gang]
+        if because is not None and because.reason is Reason.MIN_AGE:
+            self.wake(borrowers.complete_at(self.state, who) + self.state.policy.borrowing.min_age)
+        return because
 
     def wake(self, moment: datetime | None) -> None:
         """The answer may be another one from this moment."""
