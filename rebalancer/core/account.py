@@ -187,9 +187,10 @@ class Account:
     def _row(self, line: Line, now: int) -> UsageRow | None:
         values = tuple(self._until(key, line.hour, now) for key in _keys(line))
         told = self._told.get(line)
-        if told is None and not any(values):
+        namespace, queue = self.gangs[line.loan][line.gang] if line.loan else NOBODY
+        named = (namespace, queue) != NOBODY and line.hour == now // HOUR  # its pods may be gone at the next start
+        if told is None and not any(values) and not named:
             return None
-        namespace, queue = self.gangs[line.loan][line.gang] if line.loan else ("", "")
         hour = moment_of(line.hour * HOUR)
         if told is None:
             return UsageRow(line.loan, line.gang, hour, values, namespace=namespace, queue=queue)

@@ -104,7 +104,14 @@ def test_the_parts_of_every_hour_add_up_to_its_capacity(deeds: list[Deed]) -> No
     deeds=[Deed(3.25, "train", "n1", 25), Deed(0.5, "loan", "n1", 6), Deed(3.25, "judge", "n1", 15)],
     restarts=frozenset({2}),
 )
-@example(  # ... and goes on counting when the node is told with a later change
+@example(  # a loan that nothing counts of yet, its node is not ready, keeps the name of its gang
+    deeds=[
+        Deed(3.25, "node", "n1", 5), Deed(17.0, "loan", "n1", 5), Deed(0.5, "end", "n1", 11),
+        Deed(17.0, "node", "n1", 14),
+    ],
+    restarts=frozenset({3}),
+)  # fmt: skip
+@example(  # a verdict goes on counting when the node is told with a later change
     deeds=[
         Deed(3.25, "judge", "n0", 12), Deed(0.5, "loan", "n0", 29), Deed(3.25, "train", "n0", 24),
         Deed(17.0, "judge", "n0", 24),
